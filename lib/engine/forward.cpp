@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// enter, pass, leave: the math of every model family, one operation of device/ops.h a line.
+// Weights are used where they are mapped; activations live in a few buffers of `max_rows` rows that
+// every layer reuses.
+#include "engine/forward.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "error.h"
+#include "random.h"
+
+namespace tinyloop {
+
+namespace {
+
+// Owns the device's view of one mapped tensor.
+class Attached {
+ public:
+  Attached(Ops& ops, std::span<const std::byte> host)
+      : ops_(&ops), memory_(ops.attach(host)), bytes_(host.size()) {}
+  Attached(Attached&& other) noexcept
+      : ops_(std::exchange(other.ops_, nullptr)), memory_(other.memory_), bytes_(other.bytes_) {}
+  Attached& operator=(Attached&&) = delete;
+  ~Attached() {
+    if (ops_ != nullptr) ops_->detach(memory_, bytes_);
+  }
+  DevicePtr ptr() const { return memory_; }
+
+ private:
+  Ops* ops_;
+  DevicePtr memory_;
+  std::size_t bytes_;
+};
+
+// Angular frequency of each rotated pair, in float32 as the reference implementations hold it.
+std::vector<float> rope_frequencies(const ModelConfig& config) {
+  std::vector<float> frequencies;
+  const RopeScaling& scaling = config.rope_scaling;
+  for (std::int32_t j = 0; j < config.head_dim / 2; ++j) {
+    double frequency = std::pow(config.rope_theta, -2.0 * j / config.head_dim);
+    if (scaling.factor != 1.0) {
+      // Llama 3: long wavelengths are stretched by `factor`, short ones kept, those between
+      // blended.
+      const double turns =
+          static_cast<double>(scaling.original_context) * frequency / (2 * std::numbers::pi);
+      const double keep = (turns - scaling.low_frequency_factor) /
+                          (scaling.high_frequency_factor - scaling.low_frequency_factor);
+      const double share = std::clamp(keep, 0.0, 1.0);
+      frequency *= share + (1.0 - share) / scaling.factor;
+    }
+    frequencies.push_back(static_cast<float>(frequency));
+  }
+  return frequencies;
+}
+
+}  // namespace
+
+struct Forward::Layer {
+  Matrix qkv, out, gate_up, down;
+  DevicePtr norm1, norm2, norm3, norm4, q_norm, k_norm, qk_bias;
+};
+
+struct Forward::Memory {
+  std::vector<Attached> attached;
+  std::vector<Layer> layers;
+  Matrix embedding, head, adapter, exit_gate;
+  DevicePtr final_norm;
+  std::vector<float> frequencies;
+
+  std::vector<DeviceBuffer> buffers;
+  // Hidden states between calls, [slots][hidden]: of the loop, and what every loop reads again (the
+  // prelude's output for concat, the first sub-step's result for relaxed).
+  Rows state, kept;
+  Rows x;       // [rows][hidden] the residual stream of this call
+  Rows normed;  // [rows][hidden]
+  Rows branch;  // [rows][hidden] what attention or MLP adds; the core's input for relaxed
+  Rows entry;   // [rows][hidden] relaxed only: the state before the sub-step
+  Rows joined;  // [rows][2 hidden] concat only
+  Rows qkv, attended, gate_up, gated;
+  DevicePtr angles;  // [rows][head_dim / 2][2]
+  DeviceBuffer logits;
+
+  std::vector<std::int32_t> slots;     // of the rows of this call
+  std::vector<KvRow> places;           // of the rows of this call
+  std::vector<const KvCache*> caches;  // the sequences of this call
+  std::vector<KvSegments> sequences;
+  KvGeometry geometry;
+  std::vector<float> host_angles, host_rows, host_logits;
+};
+
+Forward::Forward(const Model& model, Ops& ops, const LoopPlan& plan, InitialStates initial_states,
+                 std::int32_t max_rows, std::int32_t slots)
+    : model_(model),
+      ops_(ops),
+      plan_(plan),
+      initial_states_(std::move(initial_states)),
+      max_rows_(max_rows),
+      slots_(slots),
+      memory_(std::make_unique<Memory>()) {
+  const ModelConfig& config = model.config();
+  Memory& m = *memory_;
+  const auto attach = [&](std::span<const std::byte> host) {
+    if (host.empty()) return DevicePtr{};
+    m.attached.emplace_back(ops_, host);
+    return m.attached.back().ptr();
+  };
+  const auto matrix = [&](const WeightView& view) {
+    return Matrix{view.type, view.n, view.k, attach(view.data), attach(view.scales)};
+  };
+  const auto vector = [&](VectorView view) { return attach(std::as_bytes(view)); };
+  m.embedding = matrix(model.embedding());
+  m.head = config.tied_head ? m.embedding : matrix(model.head());
+  if (config.injection == Injection::concat) m.adapter = matrix(model.adapter());
+  if (config.exit_gate) m.exit_gate = matrix(model.exit_gate());
+  m.final_norm = vector(model.final_norm());
+  for (const LayerWeights& w : model.layers()) {
+    m.layers.push_back({matrix(w.qkv), matrix(w.out), matrix(w.gate_up), matrix(w.down),
+                        vector(w.norm1), vector(w.norm2), vector(w.norm3), vector(w.norm4),
+                        vector(w.q_norm), vector(w.k_norm), vector(w.qk_bias)});
+  }
+  m.frequencies = rope_frequencies(config);
+
+  const auto rows_of = [&](std::int64_t rows, std::int64_t width) {
+    m.buffers.emplace_back(ops_, static_cast<std::size_t>(rows * width) * sizeof(float));
+    return Rows{m.buffers.back().ptr(), width};
+  };
+  m.state = rows_of(slots, config.hidden);
+  if (config.injection != Injection::none) m.kept = rows_of(slots, config.hidden);
+  m.x = rows_of(max_rows, config.hidden);
+  m.normed = rows_of(max_rows, config.hidden);
+  m.branch = rows_of(max_rows, config.hidden);
+  if (config.injection == Injection::relaxed) m.entry = rows_of(max_rows, config.hidden);
+  if (config.injection == Injection::concat) m.joined = rows_of(max_rows, 2 * config.hidden);
+  m.qkv = rows_of(max_rows, config.q_width() + 2 * config.kv_width());
+  m.attended = rows_of(max_rows, config.q_width());
+  m.gate_up = rows_of(max_rows, 2 * config.ffn);
+  m.gated = rows_of(max_rows, config.ffn);
+  m.angles = rows_of(max_rows, config.head_dim).data;
+}
+
+Forward::~Forward() = default;
+
+std::size_t Forward::working_bytes() const {
+  std::size_t sum = memory_->logits.bytes();
+  for (const DeviceBuffer& buffer : memory_->buffers) sum += buffer.bytes();
+  return sum;
+}
+
+// Notes where the rows of this call stand: slots, sequences, positions and their rotation angles.
+void Forward::place(std::span<const Row> rows) {
+  Memory& m = *memory_;
+  assert(static_cast<std::int64_t>(rows.size()) <= max_rows_);
+  m.slots.clear();
+  m.places.clear();
+  m.caches.clear();
+  m.sequences.clear();
+  m.host_angles.clear();
+  for (const Row& row : rows) {
+    m.slots.push_back(row.slot);
+    std::size_t sequence = 0;
+    while (sequence < m.caches.size() && m.caches[sequence] != row.cache) ++sequence;
+    if (sequence == m.caches.size()) {
+      m.caches.push_back(row.cache);
+      m.sequences.push_back(row.cache->segments());
+      m.geometry = row.cache->geometry();
+    }
+    m.places.push_back({static_cast<std::int32_t>(sequence), 0, row.position});
+    for (const float frequency : m.frequencies) {
+      const double angle = static_cast<float>(row.position) * frequency;
+      m.host_angles.push_back(static_cast<float>(std::cos(angle)));
+      m.host_angles.push_back(static_cast<float>(std::sin(angle)));
+    }
+  }
+  ops_.upload(m.angles, m.host_angles.data(), m.host_angles.size() * sizeof(float));
+}
+
+// x = embedding[id]; prelude(x); the loop begins with x, or with a free initial state beside it.
+void Forward::enter(std::span<Row> rows) {
+  if (rows.empty()) return;
+  const ModelConfig& config = model_.config();
+  Memory& m = *memory_;
+  const auto count = static_cast<std::int64_t>(rows.size());
+  place(rows);
+  std::vector<TokenId> ids;
+  for (Row& row : rows) {
+    row.loop = 0;
+    ids.push_back(row.id);
+  }
+  ops_.embed(m.x, m.embedding, ids, static_cast<float>(config.embedding_scale));
+  for (std::int32_t layer = 0; layer < config.prelude_layers; ++layer) {
+    for (KvRow& place : m.places) place.plane = plan_.prelude_plane(layer);
+    run_layer(m.layers[static_cast<std::size_t>(layer)], count);
+  }
+  if (config.initial_state == InitialState::embedding) {
+    ops_.scatter(m.state, m.x, m.slots, config.hidden);
+    return;
+  }
+  ops_.scatter(m.kept, m.x, m.slots, config.hidden);
+  const auto hidden = static_cast<std::size_t>(config.hidden);
+  m.host_rows.resize(rows.size() * hidden);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    initial_states_.fill(rows[r].position, std::span(m.host_rows).subspan(r * hidden, hidden));
+  }
+  ops_.upload(m.x.data, m.host_rows.data(), m.host_rows.size() * sizeof(float));
+  ops_.scatter(m.state, m.x, m.slots, config.hidden);
+}
+
+// x = state; one application of the core layers; state = x. Each row reads and writes the planes of
+// its own loop.
+void Forward::pass(std::span<Row> rows) {
+  if (rows.empty()) return;
+  const ModelConfig& config = model_.config();
+  Memory& m = *memory_;
+  const auto count = static_cast<std::int64_t>(rows.size());
+  place(rows);
+  if (config.injection == Injection::concat) {
+    ops_.gather(m.joined, m.state, m.slots, config.hidden);
+    ops_.gather(m.joined.columns(config.hidden), m.kept, m.slots, config.hidden);
+    ops_.matmul(m.x, m.joined, m.adapter, count);
+  } else {
+    ops_.gather(m.x, m.state, m.slots, config.hidden);
+  }
+  if (config.injection == Injection::relaxed) {
+    ops_.gather(m.entry, m.state, m.slots, config.hidden);
+  }
+  for (std::int32_t layer = 0; layer < config.core_layers; ++layer) {
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      m.places[r].plane = plan_.core_plane(rows[r].loop, layer);
+    }
+    run_layer(m.layers[static_cast<std::size_t>(config.prelude_layers + layer)], count);
+  }
+  if (config.injection == Injection::relaxed) {
+    // state = state + alpha/loops (g(state) - state); the first g is kept for the blend at the end.
+    std::vector<std::int32_t> first, their_slots;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      if (rows[r].loop > 0) continue;
+      first.push_back(static_cast<std::int32_t>(r));
+      their_slots.push_back(rows[r].slot);
+    }
+    if (!first.empty()) {
+      ops_.gather(m.branch, m.x, first, config.hidden);
+      ops_.scatter(m.kept, m.branch, their_slots, config.hidden);
+    }
+    const float step = static_cast<float>(config.relaxed_alpha / plan_.loops);
+    ops_.blend(m.x, step, m.entry, 1.0f - step, count, config.hidden);
+  }
+  if (config.loop_norm) {
+    ops_.rms_norm(m.x, m.x, m.final_norm, count, config.hidden,
+                  static_cast<float>(config.norm_eps));
+  }
+  ops_.scatter(m.state, m.x, m.slots, config.hidden);
+  for (Row& row : rows) ++row.loop;
+}
+
+// x = state; coda(x); logits = head(norm(x)).
+std::span<const float> Forward::leave(std::span<const Row> rows,
+                                      std::span<const std::int32_t> wanted) {
+  const ModelConfig& config = model_.config();
+  Memory& m = *memory_;
+  if (rows.empty() || (wanted.empty() && config.coda_layers == 0)) return {};
+  const auto count = static_cast<std::int64_t>(rows.size());
+  const auto eps = static_cast<float>(config.norm_eps);
+  place(rows);
+  ops_.gather(m.x, m.state, m.slots, config.hidden);
+  if (config.injection == Injection::relaxed && config.relaxed_beta != 0.0) {
+    const auto beta = static_cast<float>(config.relaxed_beta);
+    ops_.gather(m.entry, m.kept, m.slots, config.hidden);
+    ops_.blend(m.x, 1.0f - beta, m.entry, beta, count, config.hidden);
+  }
+  if (config.post_loop_norm) {
+    ops_.rms_norm(m.x, m.x, m.final_norm, count, config.hidden, eps);
+  }
+  for (std::int32_t layer = 0; layer < config.coda_layers; ++layer) {
+    for (KvRow& place : m.places) place.plane = plan_.coda_plane(layer);
+    run_layer(
+        m.layers[static_cast<std::size_t>(config.prelude_layers + config.core_layers + layer)],
+        count);
+  }
+  if (wanted.empty()) return {};
+  const auto asked = static_cast<std::int64_t>(wanted.size());
+  ops_.gather(m.normed, m.x, wanted, config.hidden);
+  if (config.final_norm) {
+    ops_.rms_norm(m.normed, m.normed, m.final_norm, asked, config.hidden, eps);
+  }
+  m.host_logits.resize(wanted.size() * static_cast<std::size_t>(config.vocab));
+  const std::size_t bytes = m.host_logits.size() * sizeof(float);
+  if (m.logits.bytes() < bytes) m.logits = DeviceBuffer(ops_, bytes);
+  ops_.matmul({m.logits.ptr(), config.vocab}, m.normed, m.head, asked);
+  ops_.download(m.host_logits.data(), m.logits.ptr(), bytes);
+  return m.host_logits;
+}
+
+// One transformer block on m.x; m.places says which plane each row uses.
+void Forward::run_layer(const Layer& layer, std::int64_t rows) {
+  const ModelConfig& config = model_.config();
+  Memory& m = *memory_;
+  const std::int64_t hidden = config.hidden;
+  const auto eps = static_cast<float>(config.norm_eps);
+  const auto norm = [&](Rows y, Rows x, DevicePtr weight) {
+    ops_.rms_norm(y, x, weight, rows, hidden, eps);
+  };
+  norm(m.normed, m.x, layer.norm1);
+  run_attention(layer, rows);
+  if (config.block == BlockKind::sandwich_out) norm(m.branch, m.branch, layer.norm2);
+  ops_.add(m.x, m.branch, rows, hidden);
+  if (config.block == BlockKind::sandwich_post) norm(m.x, m.x, layer.norm2);
+
+  norm(m.normed, m.x, layer.norm3);
+  run_mlp(layer, rows);
+  if (config.block == BlockKind::sandwich_out) norm(m.branch, m.branch, layer.norm4);
+  ops_.add(m.x, m.branch, rows, hidden);
+  if (config.block == BlockKind::sandwich_post) norm(m.x, m.x, layer.norm4);
+}
+
+// branch = attention(normed): K and V of these rows are stored first, then read back like all
+// others.
+void Forward::run_attention(const Layer& layer, std::int64_t rows) {
+  const ModelConfig& config = model_.config();
+  Memory& m = *memory_;
+  const Rows k = m.qkv.columns(config.q_width());
+  const Rows v = k.columns(config.kv_width());
+  ops_.matmul(m.qkv, m.normed, layer.qkv, rows);
+  ops_.rotate(m.qkv, rows,
+              {config.heads, config.kv_heads, config.head_dim,
+               config.rope_layout == RopeLayout::interleaved, static_cast<float>(config.norm_eps)},
+              m.angles, layer.qk_bias, layer.q_norm, layer.k_norm);
+  ops_.append(k, v, m.places, m.sequences, m.geometry);
+  ops_.attention(m.attended, m.qkv, m.places, m.sequences,
+                 {config.heads, m.geometry, plan_.window,
+                  static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))});
+  ops_.matmul(m.branch, m.attended, layer.out, rows);
+}
+
+// branch = down(silu(gate(normed)) * up(normed))
+void Forward::run_mlp(const Layer& layer, std::int64_t rows) {
+  Memory& m = *memory_;
+  ops_.matmul(m.gate_up, m.normed, layer.gate_up, rows);
+  ops_.gated_silu(m.gated, m.gate_up, rows, model_.config().ffn);
+  ops_.matmul(m.branch, m.gated, layer.down, rows);
+}
+
+std::span<const float> Forward::states(std::span<const Row> rows) {
+  Memory& m = *memory_;
+  place(rows);
+  const std::int64_t hidden = model_.config().hidden;
+  ops_.gather(m.x, m.state, m.slots, hidden);
+  m.host_rows.resize(rows.size() * static_cast<std::size_t>(hidden));
+  ops_.download(m.host_rows.data(), m.x.data, m.host_rows.size() * sizeof(float));
+  return m.host_rows;
+}
+
+std::vector<float> Forward::gates(std::span<const Row> rows) {
+  Memory& m = *memory_;
+  const ModelConfig& config = model_.config();
+  if (!config.exit_gate) {
+    throw Error(ErrorKind::usage, "{}: the model has no exit gate", model_.path());
+  }
+  place(rows);
+  ops_.gather(m.x, m.state, m.slots, config.hidden);
+  ops_.matmul({m.branch.data, 1}, m.x, m.exit_gate, static_cast<std::int64_t>(rows.size()));
+  std::vector<float> values(rows.size());
+  ops_.download(values.data(), m.branch.data, values.size() * sizeof(float));
+  for (float& value : values) {
+    value = static_cast<float>(1.0 /
+                               (1.0 + exact_exp(-static_cast<double>(value) - model_.exit_bias())));
+  }
+  return values;
+}
+
+}  // namespace tinyloop

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only forward pass. A row is one position of one sequence, standing at some loop; a pass
+// applies the looped block once to a set of rows, which may belong to different sequences,
+// positions and loops. Every schedule is a choice of rows. Knows nothing of sampling or of which
+// rows come next.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/ops.h"
+#include "kv/kv_cache.h"
+#include "model/initial_state.h"
+#include "model/loop_plan.h"
+#include "model/model.h"
+
+namespace tinyloop {
+
+// One token position of one sequence. The caller keeps it; the forward pass moves it from loop to
+// loop.
+struct Row {
+  KvCache* cache = nullptr;  // of its sequence; room for `position` must be reserved
+  std::int64_t position = 0;
+  TokenId id = 0;
+  std::int32_t slot = 0;  // where its hidden state lives, 0 .. slots-1; no two live rows share one
+  std::int32_t loop = 0;  // loops done so far; set to 0 by enter, raised by pass
+};
+
+class Forward {
+ public:
+  // Attaches the weights and allocates working memory for calls of up to `max_rows` rows and for
+  // the states of `slots` rows. model and ops must outlive it. Throws Error(device) if memory is
+  // refused.
+  Forward(const Model& model, Ops& ops, const LoopPlan& plan, InitialStates initial_states,
+          std::int32_t max_rows, std::int32_t slots);
+  ~Forward();
+  Forward(const Forward&) = delete;
+  Forward& operator=(const Forward&) = delete;
+
+  const Model& model() const { return model_; }
+  const LoopPlan& plan() const { return plan_; }
+  Ops& ops() { return ops_; }
+  std::int32_t max_rows() const { return max_rows_; }
+  std::int32_t slots() const { return slots_; }
+
+  // Embeds the rows' ids, runs the prelude (writing its planes) and sets the initial state. Rows of
+  // one sequence that enter together may see each other; rows before them must have entered
+  // already.
+  void enter(std::span<Row> rows);
+  // One loop of the core block for each row, at its own loop. A row attends to the positions of its
+  // sequence up to its own, which must have been through the same loop, in this pass or an earlier
+  // one.
+  void pass(std::span<Row> rows);
+  // Runs the coda (writing its planes) on rows that have done all the loops they will do, and the
+  // head on those named in `wanted` (indexes into rows); returns their logits, host memory
+  // [wanted][vocab], valid until the next call.
+  std::span<const float> leave(std::span<const Row> rows, std::span<const std::int32_t> wanted);
+
+  // The hidden states of the rows as they stand, host memory [rows][hidden], valid until the next
+  // call: what is handed to the next loop.
+  std::span<const float> states(std::span<const Row> rows);
+  // The exit gate's value for each row as it stands, sigmoid(gate(state)) (Ouro, arXiv 2510.25741).
+  // Throws Error(usage) if the model has no gate.
+  std::vector<float> gates(std::span<const Row> rows);
+
+  std::size_t working_bytes() const;  // device memory of activations and states
+
+ private:
+  struct Layer;
+  struct Memory;
+  void place(std::span<const Row> rows);
+  void run_layer(const Layer& layer, std::int64_t rows);
+  void run_attention(const Layer& layer, std::int64_t rows);
+  void run_mlp(const Layer& layer, std::int64_t rows);
+
+  const Model& model_;
+  Ops& ops_;
+  LoopPlan plan_;
+  InitialStates initial_states_;
+  std::int32_t max_rows_, slots_;
+  std::unique_ptr<Memory> memory_;
+};
+
+}  // namespace tinyloop

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one exception type of tinyloop. Says what went wrong and where, and of which kind it is.
+// Not a logging facility: the library never prints.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace tinyloop {
+
+enum class ErrorKind {
+  usage,   // wrong option, value or input text; tools exit with 2
+  data,    // a file whose content is damaged or does not fit; tools exit with 1
+  io,      // the operating system refused: open, read, write, map; tools exit with 1
+  device,  // the device or the computation failed: memory, NaN logits; tools exit with 1
+};
+
+class Error : public std::runtime_error {
+ public:
+  // Error(ErrorKind::usage, "{}:{}: id {} is not below {}", file, line, id, vocab)
+  template <typename... Args>
+  Error(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args)
+      : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)), kind_(kind) {}
+
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+}  // namespace tinyloop

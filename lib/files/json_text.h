@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes JSON values as text. For output only: reading JSON is done with a library where files
+// enter.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tinyloop {
+
+// "text" as a JSON string with its quotes, in ASCII: control characters and bytes above 127 become
+// escapes (valid UTF-8 as \uXXXX, other bytes as U+FFFD).
+std::string json_string(std::string_view text);
+
+// A number; NaN and infinities, which JSON does not know, become null.
+std::string json_number(double value);
+
+}  // namespace tinyloop

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// AtomicFile: temporary name, write, fsync, rename, fsync of the folder.
+// Not a general stream: it appends, and patches what it appended.
+#include "files/temporary_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "error.h"
+
+namespace tinyloop {
+
+namespace {
+
+constexpr std::size_t kBuffer = std::size_t{1} << 20;
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(path_) {
+  if (path_.empty()) throw Error(ErrorKind::io, "the name of the output file is empty");
+  struct stat status {};
+  if (::stat(path_.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) fail(EISDIR);
+    if (!S_ISREG(status.st_mode)) {
+      throw Error(ErrorKind::io, "{}: is not a regular file, so it cannot be replaced", path_);
+    }
+    if (::lstat(path_.c_str(), &status) == 0 && S_ISLNK(status.st_mode)) {
+      std::error_code error;
+      final_ = std::filesystem::canonical(path_, error).string();
+      if (error) fail(error.value());
+    }
+  }
+  static std::atomic<unsigned> counter{0};
+  for (int attempt = 0; descriptor_ < 0; ++attempt) {
+    temporary_ = fmt::format("{}/.tmp.{}.{}", folder_of(final_), ::getpid(), counter++);
+    descriptor_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    // The name may be left from a killed process that had our number, or belong to one on another
+    // machine.
+    if (descriptor_ < 0 && (errno != EEXIST || attempt == 1000)) {
+      const int error = errno;
+      temporary_.clear();
+      fail(error);
+    }
+  }
+  buffer_.reserve(kBuffer);
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  if (buffer_.size() + bytes.size() > kBuffer) flush();
+  if (bytes.size() >= kBuffer) {
+    write_all(bytes.data(), bytes.size(), size_);
+  } else {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  }
+  size_ += static_cast<std::int64_t>(bytes.size());
+}
+
+void AtomicFile::write(std::string_view text) {
+  write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+void AtomicFile::write_at(std::int64_t offset, std::string_view text) {
+  assert(offset >= 0 && offset + static_cast<std::int64_t>(text.size()) <= size_);
+  flush();
+  write_all(std::as_bytes(std::span(text.data(), text.size())).data(), text.size(), offset);
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (::fsync(descriptor_) != 0) fail(errno);
+  // Some file systems report a failed write only here.
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
+  if (::rename(temporary_.c_str(), final_.c_str()) != 0) fail(errno);
+  temporary_.clear();
+  const int folder = ::open(folder_of(final_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >=
+      0) {  // the file is complete and visible; a system that cannot sync folders is no failure
+    ::fsync(folder);
+    ::close(folder);
+  }
+}
+
+void AtomicFile::flush() {
+  const std::size_t count = buffer_.size();
+  if (count == 0) return;
+  write_all(buffer_.data(), count, size_ - static_cast<std::int64_t>(count));
+  buffer_.clear();
+}
+
+void AtomicFile::write_all(const std::byte* bytes, std::size_t count, std::int64_t offset) {
+  while (count > 0) {
+    const ssize_t written =
+        ::pwrite(descriptor_, bytes, std::min(count, std::size_t{1} << 30), offset);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      fail(errno);
+    }
+    bytes += written;
+    count -= static_cast<std::size_t>(written);
+    offset += written;
+  }
+}
+
+void AtomicFile::fail(int error) const {
+  throw Error(ErrorKind::io, "{}: {}", path_, std::generic_category().message(error));
+}
+
+}  // namespace tinyloop

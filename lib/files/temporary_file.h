@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that appears complete or not at all: written under a temporary name in the folder of its
+// final name, then renamed. Knows bytes only. Nobody ever sees a part of it, and a writer that
+// gives up leaves nothing behind.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tinyloop {
+
+class AtomicFile {
+ public:
+  // Creates FOLDER/.tmp.<pid>.<n>. An existing regular file under `path` is replaced by commit()
+  // and untouched until then; a symbolic link keeps being one and its target is replaced. Throws
+  // Error(io) naming `path` and the cause, also where `path` is a folder, device or pipe (renaming
+  // over /dev/null would remove it).
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();  // without commit(): closes and removes the temporary file
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::int64_t size() const { return size_; }  // bytes appended so far
+
+  // Appends; buffered, so that small pieces are cheap. Every call throws Error(io) naming path and
+  // cause if the system refuses to take the bytes (a full disk, a file size limit).
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  // Replaces bytes that were appended before.
+  void write_at(std::int64_t offset, std::string_view text);
+  // Flushes, fsyncs, renames to the final name, fsyncs the folder. The last call on this object.
+  void commit();
+
+ private:
+  void flush();
+  void write_all(const std::byte* bytes, std::size_t count, std::int64_t offset);
+  [[noreturn]] void fail(int error) const;
+
+  std::string path_;       // as given, for messages
+  std::string final_;      // `path_` with a symbolic link followed
+  std::string temporary_;  // empty once it has its final name
+  int descriptor_ = -1;
+  std::int64_t size_ = 0;
+  std::vector<std::byte> buffer_;  // the last bytes of the file, not yet written
+};
+
+}  // namespace tinyloop

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the safetensors format in one forward sweep, every tensor at a multiple of 64 bytes.
+// Not the reader: that is tensor_file.cpp.
+#include <cassert>
+#include <optional>
+#include <utility>
+
+#include "error.h"
+#include "files/json_text.h"
+#include "files/temporary_file.h"
+#include "files/tensor_file.h"
+
+namespace tinyloop {
+
+namespace {
+
+constexpr std::uint64_t kAlignment = 64;
+constexpr std::size_t kLongestHeader = 100'000'000;  // the format's own limit
+
+}  // namespace
+
+struct TensorFileWriter::State {
+  std::vector<TensorPlan> tensors;  // with the padding
+  std::vector<std::uint64_t> sizes;
+  std::map<std::string, std::string> metadata;
+  std::string header;
+  AtomicFile file;
+  std::size_t current = 0;   // the tensor to append to
+  std::uint64_t filled = 0;  // bytes of it that are there
+
+  explicit State(std::string path) : file(std::move(path)) {}
+
+  std::string header_text() const {
+    std::string text = "{\"__metadata__\":{";
+    for (const auto& [key, value] : metadata) {
+      text += fmt::format("{}{}:{}", text.back() == '{' ? "" : ",", json_string(key),
+                          json_string(value));
+    }
+    text += '}';
+    std::uint64_t offset = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                          json_string(tensors[i].name), safetensors_name(tensors[i].type),
+                          fmt::join(tensors[i].shape, ","), offset, offset + sizes[i]);
+      offset += sizes[i];
+    }
+    text += '}';
+    text.resize((8 + text.size() + kAlignment - 1) / kAlignment * kAlignment - 8, ' ');
+    return text;
+  }
+
+  // Steps over what is complete: tensors of no bytes, and padding, which is written here.
+  void advance() {
+    static constexpr std::byte kZeros[kAlignment] = {};
+    while (current < tensors.size() && filled == sizes[current]) {
+      ++current;
+      filled = 0;
+      if (current < tensors.size() && tensors[current].name.starts_with(".pad")) {
+        file.write(std::span(kZeros).first(sizes[current]));
+        filled = sizes[current];
+      }
+    }
+  }
+};
+
+TensorFileWriter::TensorFileWriter(std::string path, std::vector<TensorPlan> tensors,
+                                   std::map<std::string, std::string> metadata)
+    : state_(std::make_unique<State>(std::move(path))) {
+  State& state = *state_;
+  state.metadata = std::move(metadata);
+  std::uint64_t offset = 0;
+  const auto plan = [&](TensorPlan tensor, std::uint64_t bytes) {
+    state.tensors.push_back(std::move(tensor));
+    state.sizes.push_back(bytes);
+    offset += bytes;
+  };
+  int pads = 0;
+  for (TensorPlan& tensor : tensors) {
+    const std::optional<std::uint64_t> bytes = bytes_of_shape(tensor.type, tensor.shape);
+    assert(bytes.has_value() && !tensor.name.starts_with(".pad"));
+    const std::uint64_t gap = (kAlignment - offset % kAlignment) % kAlignment;
+    if (gap > 0 && *bytes > 0) {
+      plan({fmt::format(".pad{}", pads++), TensorType::u8, {static_cast<std::int64_t>(gap)}}, gap);
+    }
+    plan(std::move(tensor), *bytes);
+  }
+  state.header = state.header_text();
+  if (state.header.size() > kLongestHeader) {
+    throw Error(ErrorKind::data, "{}: too many tensors for a safetensors header",
+                state.file.path());
+  }
+  const std::uint64_t length = state.header.size();
+  state.file.write(std::as_bytes(std::span(&length, 1)));
+  state.file.write(state.header);
+  state.advance();
+}
+
+TensorFileWriter::~TensorFileWriter() = default;
+
+std::int64_t TensorFileWriter::file_bytes() const {
+  std::uint64_t bytes = 8 + state_->header.size();
+  for (const std::uint64_t size : state_->sizes) bytes += size;
+  return static_cast<std::int64_t>(bytes);
+}
+
+void TensorFileWriter::append(std::span<const std::byte> bytes) {
+  State& state = *state_;
+  if (bytes.empty()) return;
+  assert(state.current < state.tensors.size() &&
+         bytes.size() <= state.sizes[state.current] - state.filled);
+  state.file.write(bytes);
+  state.filled += bytes.size();
+  state.advance();
+}
+
+void TensorFileWriter::set_metadata(const std::string& key, const std::string& value) {
+  State& state = *state_;
+  assert(state.metadata.contains(key));
+  state.metadata[key] = value;
+  std::string header = state.header_text();
+  assert(header.size() == state.header.size());
+  state.header = std::move(header);
+}
+
+void TensorFileWriter::finish() {
+  State& state = *state_;
+  assert(state.current == state.tensors.size());
+  state.file.write_at(8, state.header);
+  state.file.commit();
+}
+
+}  // namespace tinyloop

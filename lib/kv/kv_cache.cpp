@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Segments of one sequence: growing the tail, dropping what a window has left behind, sharing on
+// fork. Nothing here reads or writes a key or a value, except that a shared partial tile is copied
+// whole.
+#include "kv/kv_cache.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "error.h"
+
+namespace tinyloop {
+
+namespace {
+
+constexpr std::int64_t kTailTiles = kBlock / kTile;
+
+std::int64_t tile_end(const KvSegment& segment) { return segment.first_tile + segment.tiles; }
+
+}  // namespace
+
+KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode)
+    : ops_(&ops), planes_(plan.planes()), window_(plan.window) {
+  geometry_ = {mode, plan.kv_heads, plan.head_dim};
+}
+
+void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
+  const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
+  KvSegment segment;
+  segment.first_tile = first_tile;
+  segment.tiles = tiles;
+  segment.head_stride = tiles * tile;
+  segment.plane_stride = geometry_.kv_heads * segment.head_stride;
+  DeviceBuffer buffer(*ops_, static_cast<std::size_t>(planes_ * segment.plane_stride));
+  segment.base = buffer.ptr();
+  memory_.reserve(memory_.size() + 1);
+  segments_.reserve(segments_.size() + 1);
+  memory_.push_back(std::make_shared<DeviceBuffer>(std::move(buffer)));
+  segments_.push_back(segment);
+}
+
+void KvCache::reserve(std::int64_t end) {
+  const std::int64_t tiles = (end + kTile - 1) / kTile;
+  const std::int64_t first_seen =
+      window_ > 0 ? std::max<std::int64_t>(0, length_ - window_ + 1) / kTile : 0;
+  std::int64_t have = segments_.empty() ? first_seen : tile_end(segments_.back());
+  while (have < tiles) {
+    // Ends on a block boundary, so that later segments hold whole softmax blocks in one piece.
+    const std::int64_t next = window_ > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
+    add_segment(have, next - have);
+    have = next;
+  }
+  std::size_t unseen = 0;
+  while (unseen < segments_.size() && tile_end(segments_[unseen]) <= first_seen) ++unseen;
+  const auto count = static_cast<std::ptrdiff_t>(unseen);
+  segments_.erase(segments_.begin(), segments_.begin() + count);
+  memory_.erase(memory_.begin(), memory_.begin() + count);
+}
+
+void KvCache::commit(std::int64_t length) {
+  assert(length >= length_);
+  assert(segments_.empty() ? length == 0 : length <= tile_end(segments_.back()) * kTile);
+  length_ = length;
+}
+
+void KvCache::crop(std::int64_t length) {
+  assert(length >= 0 && length <= length_);
+  if (window_ > 0 && length > 0) {
+    const std::int64_t first_seen = std::max<std::int64_t>(0, length - window_ + 1);
+    if (first_seen < first_position()) {
+      throw Error(ErrorKind::usage,
+                  "cannot crop to {} positions: position {} has left the window of {}", length,
+                  first_seen, window_);
+    }
+  }
+  if (length == 0 && first_position() > 0) {
+    segments_.clear();
+    memory_.clear();
+    shared_tiles_ = 0;
+  }
+  if (length < shared_tiles_ * kTile) end_sharing_at(length);
+  length_ = length;
+}
+
+std::int64_t KvCache::first_position() const {
+  return segments_.empty() ? 0 : segments_.front().first_tile * kTile;
+}
+
+// Tiles at and after the one that holds position `length` become writable: shared segments keep the
+// full tiles before it, and the partial tile is copied.
+void KvCache::end_sharing_at(std::int64_t length) {
+  const std::int64_t full = length / kTile;
+  KvSegment partial;
+  std::shared_ptr<const void> partial_memory;
+  for (std::size_t i = 0; i < segments_.size(); ++i) {
+    if (full < segments_[i].first_tile || full >= tile_end(segments_[i])) continue;
+    partial = segments_[i];
+    partial_memory = memory_[i];
+  }
+  while (!segments_.empty() && segments_.back().first_tile >= full) {
+    segments_.pop_back();
+    memory_.pop_back();
+  }
+  if (!segments_.empty()) {
+    KvSegment& last = segments_.back();
+    last.tiles = std::min(last.tiles, full - last.first_tile);
+  }
+  shared_tiles_ = full;
+  if (length % kTile == 0 || partial.tiles == 0) return;
+  const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
+  add_segment(full, window_ > 0 ? 1 : (full / kTailTiles + 1) * kTailTiles - full);
+  const KvSegment& own = segments_.back();
+  for (std::int32_t plane = 0; plane < planes_; ++plane) {
+    for (std::int32_t head = 0; head < geometry_.kv_heads; ++head) {
+      ops_->copy(own.base + plane * own.plane_stride + head * own.head_stride,
+                 partial.base + plane * partial.plane_stride + head * partial.head_stride +
+                     (full - partial.first_tile) * tile,
+                 static_cast<std::size_t>(tile));
+    }
+  }
+}
+
+KvCache KvCache::fork() {
+  KvCache copy = *this;
+  copy.shared_tiles_ = (length_ + kTile - 1) / kTile;
+  copy.end_sharing_at(length_);
+  shared_tiles_ = std::max(shared_tiles_, length_ / kTile);
+  return copy;
+}
+
+std::size_t KvCache::bytes() const {
+  std::size_t sum = 0;
+  for (const KvSegment& segment : segments_) {
+    sum += static_cast<std::size_t>(segment.tiles * geometry_.kv_heads * planes_) *
+           geometry_.tile_bytes();
+  }
+  return sum;
+}
+
+}  // namespace tinyloop

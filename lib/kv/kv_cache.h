@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The K/V cache of one sequence: a list of segments over all planes, shared read-only ones first,
+// then a writable tail. Knows which positions have room and where; what is in a tile is
+// device/kv_tile, who fills it the forward pass.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/kv_tile.h"
+#include "device/ops.h"
+#include "model/loop_plan.h"
+
+namespace tinyloop {
+
+class KvCache {
+ public:
+  // Holds no memory until reserve(). `ops` must outlive the cache.
+  KvCache(Ops& ops, const LoopPlan& plan, KvMode mode);
+  KvCache(KvCache&&) = default;
+  KvCache& operator=(KvCache&&) = default;
+
+  const KvGeometry& geometry() const { return geometry_; }
+  std::int32_t planes() const { return planes_; }
+  std::int64_t length() const {
+    return length_;
+  }  // positions 0 .. length-1 are valid (within the window)
+
+  // Makes room for positions up to `end` (exclusive) and drops segments that no position from
+  // length() on can see. Tail segments hold 256 positions (16 with a window, so that memory is
+  // bounded by window + chunk + 16 positions). Throws Error(device) if memory is refused; the cache
+  // is then as it was.
+  void reserve(std::int64_t end);
+  // Positions up to `length` now hold K and V in all planes; only grows.
+  void commit(std::int64_t length);
+  // Forgets the positions from `length` on; a shared tile that becomes partial is copied. Throws
+  // Error(usage) if a window has already dropped positions that the position `length` would see.
+  void crop(std::int64_t length);
+  // A second sequence with the same first length() positions: full tiles are shared, the last
+  // partial tile is copied, so each may go on alone.
+  KvCache fork();
+
+  KvSegments segments() const { return segments_; }
+  std::int64_t first_position() const;  // the first one that still has memory
+  std::size_t bytes() const;            // device memory of all segments, shared ones included
+
+ private:
+  KvCache(const KvCache&) = default;  // fork() completes the copy
+  void add_segment(std::int64_t first_tile, std::int64_t tiles);
+  void end_sharing_at(std::int64_t length);
+
+  Ops* ops_;
+  KvGeometry geometry_;
+  std::int32_t planes_;
+  std::int64_t window_;
+  std::int64_t length_ = 0;
+  std::int64_t shared_tiles_ = 0;  // tiles below this one are read-only
+  std::vector<std::shared_ptr<const void>>
+      memory_;  // keeps the segments' memory alive, in the same order
+  std::vector<KvSegment> segments_;
+};
+
+}  // namespace tinyloop

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns (model, loops, window) into planes: which K/V array each layer at each loop uses. Here
+// loops become data.
+#pragma once
+
+#include <cstdint>
+
+#include "model/model_config.h"
+
+namespace tinyloop {
+
+// A plane is one K/V array: one for each prelude layer, each (loop, core layer), each coda layer.
+struct LoopPlan {
+  std::int32_t loops = 1;
+  std::int32_t prelude_layers = 0, core_layers = 0, coda_layers = 0;
+  std::int32_t kv_heads = 0, head_dim = 0;
+  std::int64_t window = 0;  // 0 = full attention
+
+  std::int32_t prelude_plane(std::int32_t layer) const { return layer; }
+  std::int32_t core_plane(std::int32_t loop, std::int32_t layer) const {
+    return prelude_layers + loop * core_layers + layer;
+  }
+  std::int32_t coda_plane(std::int32_t layer) const {
+    return prelude_layers + loops * core_layers + layer;
+  }
+  std::int32_t planes() const { return prelude_layers + loops * core_layers + coda_layers; }
+};
+
+// loops 0 = the model's default. Throws Error(usage) if loops is outside 1 .. greatest_loops or the
+// window is negative.
+LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int64_t window);
+
+}  // namespace tinyloop

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Logits to a token: bias, penalties, then the most probable one or Gumbel-max over the candidates
+// that the filters leave. All arithmetic after the logits is double and our own (random.h), so that
+// no libm has a say in the answer.
+#include "sampling/sampler.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string_view>
+
+#include "error.h"
+#include "random.h"
+
+namespace tinyloop {
+namespace {
+
+constexpr double kHuge = std::numeric_limits<double>::max();
+constexpr double kNever = -std::numeric_limits<double>::infinity();
+
+void require(bool holds, std::string_view option, double value, std::string_view expected) {
+  if (!holds) throw Error(ErrorKind::usage, "{}: {} is not {}", option, value, expected);
+}
+
+// Keeps a finite logit finite under extreme penalties; only a bias may say "never".
+double bounded(double value) { return std::clamp(value, -kHuge, kHuge); }
+
+std::vector<double> adjusted(std::span<const float> logits, const SamplingOptions& options,
+                             const History& history) {
+  std::vector<double> values(logits.begin(), logits.end());
+  for (const auto& [id, bias] : options.logit_bias) {
+    double& value = values[static_cast<std::size_t>(id)];
+    value = bias == kNever ? kNever : bounded(value + bias);
+  }
+  if (options.repetition_penalty != 1.0) {
+    std::vector<bool> seen(values.size());
+    for (const std::span<const TokenId> ids : {history.prompt, history.continuation}) {
+      for (const TokenId id : ids) {
+        assert(static_cast<std::size_t>(id) < seen.size());
+        if (seen[static_cast<std::size_t>(id)]) continue;
+        seen[static_cast<std::size_t>(id)] = true;
+        double& value = values[static_cast<std::size_t>(id)];
+        if (value == kNever) continue;
+        value = bounded(value > 0.0 ? value / options.repetition_penalty
+                                    : value * options.repetition_penalty);
+      }
+    }
+  }
+  if (options.presence_penalty != 0.0 || options.frequency_penalty != 0.0) {
+    std::vector<std::int64_t> counts(values.size());
+    for (const TokenId id : history.continuation) ++counts[static_cast<std::size_t>(id)];
+    for (std::size_t id = 0; id < values.size(); ++id) {
+      if (counts[id] == 0 || values[id] == kNever) continue;
+      const double by_count = bounded(static_cast<double>(counts[id]) * options.frequency_penalty);
+      values[id] = bounded(bounded(values[id] - options.presence_penalty) - by_count);
+    }
+  }
+  return values;
+}
+
+// The order of candidates everywhere: greater value first, among equals the lower id.
+struct Better {
+  const std::vector<double>& values;
+  bool operator()(TokenId a, TokenId b) const {
+    const double left = values[static_cast<std::size_t>(a)],
+                 right = values[static_cast<std::size_t>(b)];
+    return left > right || (left == right && a < b);
+  }
+};
+
+// The k best of `candidates`, best first.
+std::vector<TokenId> best_first(const std::vector<TokenId>& candidates, std::size_t k,
+                                const Better& better) {
+  std::vector<TokenId> best(std::min(k, candidates.size()));
+  std::partial_sort_copy(candidates.begin(), candidates.end(), best.begin(), best.end(), better);
+  return best;
+}
+
+}  // namespace
+
+void validate(const SamplingOptions& options, std::int64_t vocab) {
+  require(options.temperature >= 0.0 && options.temperature <= kHuge, "--temperature",
+          options.temperature, "0 or a positive number");
+  require(options.top_k >= 0, "--top-k", static_cast<double>(options.top_k),
+          "0 or a positive number");
+  require(options.top_p > 0.0 && options.top_p <= 1.0, "--top-p", options.top_p,
+          "above 0 and at most 1");
+  require(options.min_p >= 0.0 && options.min_p <= 1.0, "--min-p", options.min_p, "from 0 to 1");
+  require(options.repetition_penalty > 0.0 && options.repetition_penalty <= kHuge,
+          "--repetition-penalty", options.repetition_penalty, "a positive number");
+  require(std::isfinite(options.presence_penalty), "--presence-penalty", options.presence_penalty,
+          "a finite number");
+  require(std::isfinite(options.frequency_penalty), "--frequency-penalty",
+          options.frequency_penalty, "a finite number");
+  for (const auto& [id, bias] : options.logit_bias) {
+    if (id < 0) throw Error(ErrorKind::usage, "--logit-bias: id {} is negative", id);
+    if (id >= vocab)
+      throw Error(ErrorKind::usage, "--logit-bias: id {} is not below {}", id, vocab);
+    require(bias <= kHuge, "--logit-bias", bias, "a finite number or -inf");
+  }
+}
+
+Sampler::Sampler(SamplingOptions options, std::int64_t vocab)
+    : options_(std::move(options)), vocab_(vocab) {
+  validate(options_, vocab_);
+}
+
+TokenId Sampler::pick(std::span<const float> logits, const History& history,
+                      std::int64_t position) const {
+  assert(static_cast<std::int64_t>(logits.size()) == vocab_);
+  for (std::size_t id = 0; id < logits.size(); ++id) {
+    if (!std::isfinite(logits[id])) {
+      throw Error(ErrorKind::device, "logits are not finite at position {}: {} for id {}", position,
+                  logits[id], id);
+    }
+  }
+  const std::vector<double> values = adjusted(logits, options_, history);
+  std::vector<TokenId> candidates;
+  candidates.reserve(values.size());
+  for (std::size_t id = 0; id < values.size(); ++id) {
+    if (values[id] != kNever) candidates.push_back(static_cast<TokenId>(id));
+  }
+  if (candidates.empty()) {
+    throw Error(ErrorKind::device, "--logit-bias leaves no token to pick at position {}", position);
+  }
+  const Better better{values};
+  const TokenId best = *std::min_element(candidates.begin(), candidates.end(), better);
+  if (options_.temperature == 0.0) return best;
+
+  // Relative to the best, so that no temperature can overflow: the best is 0, all others are below,
+  // at worst -infinity.
+  const auto scaled = [&](TokenId id) {
+    return (values[static_cast<std::size_t>(id)] - values[static_cast<std::size_t>(best)]) /
+           options_.temperature;
+  };
+  const auto top_k =
+      options_.top_k == 0 ? candidates.size() : static_cast<std::size_t>(options_.top_k);
+  if (top_k < candidates.size() || options_.top_p < 1.0)
+    candidates = best_first(candidates, top_k, better);
+  if (options_.top_p < 1.0) {
+    std::vector<double> sums;  // of the probabilities times a common factor, best first
+    sums.reserve(candidates.size());
+    double sum = 0.0;
+    for (const TokenId id : candidates) sums.push_back(sum += exact_exp(scaled(id)));
+    const auto enough = std::lower_bound(sums.begin(), sums.end(), options_.top_p * sum);
+    candidates.resize(
+        std::min(static_cast<std::size_t>(enough - sums.begin()) + 1, candidates.size()));
+  }
+  if (options_.min_p > 0.0) {
+    std::erase_if(candidates, [&](TokenId id) { return exact_exp(scaled(id)) < options_.min_p; });
+  }
+
+  TokenId chosen = best;
+  double greatest = kNever;
+  for (const TokenId id : candidates) {
+    const double score = scaled(id) + gumbel(options_.seed, position, id);
+    if (score > greatest || (score == greatest && id < chosen)) {
+      greatest = score;
+      chosen = id;
+    }
+  }
+  return chosen;
+}
+
+double log_probability(std::span<const float> logits, TokenId id) {
+  double greatest = kNever;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (!std::isfinite(logits[i]))
+      throw Error(ErrorKind::device, "logits are not finite: {} for id {}", logits[i], i);
+    greatest = std::max(greatest, static_cast<double>(logits[i]));
+  }
+  double sum = 0.0;
+  for (const float logit : logits) sum += exact_exp(static_cast<double>(logit) - greatest);
+  return static_cast<double>(logits[static_cast<std::size_t>(id)]) - greatest - exact_log(sum);
+}
+
+}  // namespace tinyloop

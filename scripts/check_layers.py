@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the rules of the source tree that no compiler knows: who may include whom, sizes, names, silence.
+
+Usage: check_layers.py [ROOT]. Prints one line a fault and exits with 1 if there is any. Not a style checker.
+"""
+
+import pathlib
+import re
+import sys
+
+# lib/ from top to bottom: a layer may include itself and those above it. Headers directly in lib/ are above all.
+LAYERS = ('files', 'model', 'device', 'kv', 'engine', 'sampling', 'schedule')
+TOP_HEADERS = ('error.h', 'token.h', 'random.h', 'number_formats.h')
+# The implementations of device/ops.h may see of lib what ops.h itself may see, and their own folder.
+BACKENDS = ('cpu', 'cuda')
+UP_TO_OPS = ('files/', 'model/packed_matrix.h', 'device/')
+# The one file that knows the backends.
+SELECTOR = 'lib/device/backend.cpp'
+
+SOURCES = {'.h', '.cpp', '.cu', '.cuh', '.inc'}
+COUNTED = SOURCES | {'.py', '.sh'}
+LONGEST = 500
+DRAWERS = {'util', 'utils', 'common', 'helper', 'helpers', 'misc'}
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+# Comments and literals, which may mention anything.
+NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
+FORBIDDEN = (
+    ('prints', re.compile(r'\b(?:v?f?printf|puts|fputs|putchar|putc|fputc|perror)\s*\(|'
+                          r'\bstd::(?:cout|cerr|clog)\b|\bfmt::print\b')),
+    ('ends the process', re.compile(r'\b(?:_exit|_Exit|exit|quick_exit|abort|terminate)\s*\(')),
+    ('reads the environment', re.compile(r'\b(?:secure_)?getenv\s*\(|\benviron\b')),
+)
+
+
+def may_include(source, header):
+    """Whether the file `source` (from the root) may include `header` (as written, from lib/ or beside it)."""
+    parts = source.split('/')
+    folder = parts[1] if parts[0] == 'lib' and len(parts) > 2 else ''
+    if '/' not in header:
+        if parts[0] == 'tools':
+            return header == 'cli.h' or header in TOP_HEADERS
+        return header in TOP_HEADERS or parts[0] == 'cuda' or folder == 'cpu'
+    target = header.split('/')[0]
+    if parts[0] == 'tools':
+        return target in LAYERS
+    if parts[0] == 'cuda' or folder in BACKENDS:
+        return target == (folder or 'cuda') or header.startswith(UP_TO_OPS)
+    if source == SELECTOR and target in BACKENDS:
+        return True
+    if folder in LAYERS and target in LAYERS:
+        return LAYERS.index(target) <= LAYERS.index(folder)
+    return False
+
+
+def faults_of(root, path):
+    name = path.relative_to(root).as_posix()
+    parts = name.split('/')
+    text = path.read_text(encoding='utf-8', errors='replace')
+    if text.count('\n') > LONGEST:
+        yield f'{name}: {text.count(chr(10))} lines, {LONGEST} are allowed'
+    words = {word for part in parts for word in re.split(r'[-_.]', part.lower())}
+    for drawer in sorted(words & DRAWERS):
+        yield f'{name}: "{drawer}" says nothing about what is inside'
+    if parts[0] not in ('lib', 'tools', 'cuda') or path.suffix not in SOURCES:
+        return
+    if parts[0] == 'lib' and len(parts) > 2 and parts[1] not in LAYERS + BACKENDS:
+        yield f'{name}: the folder is not in the table of layers'
+    if parts[0] == 'lib' and len(parts) == 2 and path.suffix == '.h' and parts[1] not in TOP_HEADERS:
+        yield f'{name}: the header is not in the table of layers'
+    for match in INCLUDE.finditer(text):
+        if not may_include(name, match.group(1)):
+            line = text.count('\n', 0, match.start()) + 1
+            yield f'{name}:{line}: may not include "{match.group(1)}"'
+    if parts[0] == 'tools':
+        return
+    code = NOT_CODE.sub(lambda m: '\n' * m.group(0).count('\n'), text)
+    for what, pattern in FORBIDDEN:
+        for match in pattern.finditer(code):
+            line = code.count('\n', 0, match.start()) + 1
+            yield f'{name}:{line}: {what}: {match.group(0).strip()}'
+
+
+def main(root):
+    faults = []
+    files = 0
+    for folder in ('lib', 'tools', 'cuda', 'tests', 'scripts'):
+        for path in sorted((root / folder).rglob('*')):
+            if path.is_file() and path.suffix in COUNTED:
+                files += 1
+                faults += faults_of(root, path)
+    if files == 0:
+        faults.append(f'{root}: no source file')
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else '.')))

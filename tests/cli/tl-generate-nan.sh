@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# U-18: logits that are not numbers end the run with step and position named, and no stream of zeros.
+. "$EXPECT"
+model=$MODELS/nan.tinyloop
+
+echo '1 7 2' >poisoned
+refused 1 'step 1' tl-generate -m "$model" -n 8 --temperature 0 poisoned
+holds err 'position 3'
+refused 1 'step 1' tl-generate -m "$model" -n 8 poisoned
+refused 1 'not finite' tl-score -m "$model" poisoned
+refused 1 'not finite' tl-inspect -m "$model" --trace poisoned
+
+# A prompt that does not hold id 7 is answered, as by the model without the NaN, until 7 comes up.
+echo '1 2 3' >clean
+tl-generate -m "$model" -n 8 --temperature 0 --logit-bias 7:-inf clean >answer
+tl-generate -m "$MODELS/m.tinyloop" -n 8 --temperature 0 --logit-bias 7:-inf clean >wanted
+same wanted answer

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of the engine for the law's tests.
+#include "model/engine_runs.h"
+
+#include <cstring>
+
+#include "random.h"
+#include "schedule/decode.h"
+#include "schedule/prefill.h"
+
+namespace tinyloop {
+
+std::vector<float> all_logits(const Model& model, Ops& ops, const EngineSetting& setting,
+                              std::span<const TokenId> ids, std::size_t prompt) {
+  const LoopPlan plan = make_loop_plan(model.config(), setting.loops, setting.window);
+  const auto rows = static_cast<std::int32_t>(setting.chunk);
+  Forward forward(model, ops, plan, InitialStates::parse(setting.initial, model.config()), rows,
+                  rows);
+  KvCache cache(ops, plan, setting.kv);
+  std::vector<float> logits;
+  PrefillHooks hooks;
+  hooks.all_logits = [&](std::int64_t, std::span<const float> now) {
+    logits.insert(logits.end(), now.begin(), now.end());
+  };
+  prefill(forward, cache, ids.first(prompt), setting.chunk, hooks);
+  for (std::size_t end = prompt + 1; end <= ids.size(); ++end) {
+    prefill(forward, cache, ids.first(end), 1, hooks);
+  }
+  return logits;
+}
+
+std::vector<TokenId> greedy(const Model& model, Ops& ops, const EngineSetting& setting,
+                            std::span<const TokenId> prompt, std::int64_t count) {
+  const LoopPlan plan = make_loop_plan(model.config(), setting.loops, setting.window);
+  const auto rows = static_cast<std::int32_t>(setting.chunk);
+  Forward forward(model, ops, plan, InitialStates::parse(setting.initial, model.config()), rows,
+                  rows);
+  KvCache cache(ops, plan, setting.kv);
+  SamplingOptions options;
+  options.temperature = 0.0;
+  DecodeRequest request;
+  request.prompt = prompt;
+  request.stop.max_tokens = count;
+  return decode(forward, cache, Sampler(options, model.config().vocab), request).tokens;
+}
+
+bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+std::vector<TokenId> random_ids(std::uint64_t seed, std::size_t count, std::int32_t vocab) {
+  std::vector<TokenId> ids;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    ids.push_back(
+        static_cast<TokenId>(philox(seed, {i, 0, 0, 0})[0] % static_cast<std::uint32_t>(vocab)));
+  }
+  return ids;
+}
+
+std::unique_ptr<Ops> cpu(const std::string& isa, int threads) {
+  return make_ops("cpu", {isa, threads});
+}
+
+}  // namespace tinyloop

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every tool shares at the command line: exit codes, messages, option groups, output that is
+// checked to the end. Not the tools themselves, and nothing about models beyond option values.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "device/ops.h"
+#include "error.h"
+#include "files/temporary_file.h"
+#include "files/token_lines.h"
+#include "model/loop_plan.h"
+#include "model/model.h"
+#include "sampling/sampler.h"
+#include "sampling/stop.h"
+
+namespace tinyloop::cli {
+
+inline constexpr int kDone = 0, kFailed = 1, kUsage = 2, kPart = 3;
+
+// Runs a tool: adds --help, --version, --completion and --quiet to `app` (which the caller has
+// filled and named), parses argv, runs `body`, flushes and checks standard output, and turns every
+// exception into one line "tool: message" on stderr and the exit code. Body returns the exit code.
+// --help, --version and --completion need nothing else to be given.
+int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body);
+
+// "tool: warning: ..." on stderr unless --quiet was given.
+void warn(const std::string& message);
+
+// An option whose value is one number in [low, high]: decimal, nothing before or after it, refused
+// where it does not fit. (CLI11 by itself reads 010 as 8 and 2^64 as 2^64 - 1.) T: std::int32_t,
+// std::int64_t, std::uint64_t, double.
+template <typename T>
+CLI::Option* add_number(CLI::App& app, const std::string& names, T& value,
+                        std::type_identity_t<T> low, std::type_identity_t<T> high,
+                        const std::string& description);
+
+// The options that mean the same in every tool. Each add() declares options on `app` and binds them
+// here, so the group must stay where it is until parsing is done.
+struct ModelOptions {  // -m, --threads, --isa; TL_THREADS, TL_CPU_ISA
+  std::string path;
+  int threads = 0;
+  std::string isa;
+  void add(CLI::App& app);
+  Model open() const;
+  std::unique_ptr<Ops> make_ops() const;
+};
+
+struct LoopOptions {       // --loops, --kv, --cache-window, --prefill-chunk, --init-state
+  std::int32_t loops = 0;  // 0: the model's own
+  std::string kv;
+  std::int64_t window = 0;
+  std::int64_t prefill_chunk = 0;  // 0: chunk() decides
+  std::string initial_state;
+  void add(CLI::App& app);
+  void add_without_loops(CLI::App& app);  // for tools whose --loops is a list
+  // --kv, else what TINYLOOP_KV_INT8 or TINYLOOP_KV_INT4 say, else f16.
+  KvMode kv_mode() const;
+  // Warns if there are more loops than the model was trained with.
+  LoopPlan plan(const ModelConfig& config) const;
+  std::int64_t chunk() const;  // prompt positions computed at once
+};
+
+struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
+  void add(CLI::App& app);
+  // Ids of the bias are not yet checked: see validate().
+  SamplingOptions options() const { return options_; }
+  // Without --seed one is drawn when the options are added, the same at every call; report it.
+  std::uint64_t seed() const { return options_.seed; }
+  bool seed_given() const { return seed_given_; }
+
+ private:
+  SamplingOptions options_;
+  bool seed_given_ = false;
+};
+
+struct StopFlags {  // -n, --max-tokens, --eos, --ignore-eos, --stop
+  void add(CLI::App& app);
+  // The model's end ids and those of --eos, none with --ignore-eos; not yet checked: see
+  // validate(). room is 0.
+  StopRules rules(const ModelConfig& config) const;
+
+ private:
+  std::int64_t max_tokens_ = StopRules{}.max_tokens;
+  std::vector<TokenId> end_ids_;
+  bool ignore_end_ids_ = false;
+  std::vector<std::vector<TokenId>> sequences_;
+};
+
+// --input-format and FILE...; no file and a terminal on stdin is refused with a hint.
+struct InputOptions {
+  std::vector<std::string> files;
+  std::string format;  // empty: text
+  void add(CLI::App& app);
+  bool format_given() const { return !format.empty(); }
+  // Reads every sequence of every file; the first wrong line throws Error(usage). An empty line is
+  // refused too, and so is a file without any.
+  std::vector<TokenLine> read_all(TokenLimits limits) const;
+  // Calls `take` for each sequence as it is read, with the same checks.
+  void for_each(TokenLimits limits, const std::function<void(TokenLine)>& take) const;
+  // Calls `take` for each line, wrong and empty ones included.
+  void for_each_line(TokenLimits limits, const std::function<void(TokenLine)>& take) const;
+};
+
+// A stream that stands already (stdout, stderr, a device, a pipe) or a file that gets its name at
+// the end.
+class Sink {
+ public:
+  // "-" is `standard`, called `name` in messages. Throws Error(usage) naming `option` if the file
+  // is one of the inputs ("-" among them is standard input) or a folder.
+  void open(const std::string& path, std::FILE* standard, std::string_view name,
+            std::string_view option, const std::vector<std::string>& inputs);
+  // Throws Error(io), such as "standard output: No space left on device".
+  void write(std::string_view text);
+  void flush();
+  void finish();
+
+ private:
+  std::string name_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> owned_{nullptr, std::fclose};
+  std::FILE* stream_ = nullptr;
+  std::unique_ptr<AtomicFile> file_;
+};
+
+// Writes the answer to standard output or, with --output FILE, to a file that appears complete or
+// not at all.
+class Output {
+ public:
+  void add(CLI::App& app);  // -o, --output
+  bool is_file() const { return path_ != "-"; }
+  void open(const std::vector<std::string>& inputs);  // before the first write
+  void write(std::string_view text) { sink_.write(text); }
+  void flush() { sink_.flush(); }
+  void finish() { sink_.finish(); }
+
+ private:
+  std::string path_ = "-";
+  Sink sink_;
+};
+
+// Statistics: one JSON object a line on standard error or, with --stats=FILE, in a file.
+class StatsOutput {
+ public:
+  void add(CLI::App& app);  // --stats[=FILE]
+  bool wanted() const { return !path_.empty(); }
+  // Each does nothing unless statistics are wanted.
+  void open(const std::vector<std::string>& inputs = {});  // before the first write
+  void write(std::string_view line);                       // with its line end
+  void finish();
+
+ private:
+  std::string path_;
+  Sink sink_;
+};
+
+// The most memory this process has held so far, mapped files included.
+std::int64_t peak_resident_bytes();
+
+}  // namespace tinyloop::cli

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// The option groups that several tools share, and numbers as option values.
+// Not what one tool alone has.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <random>
+#include <string_view>
+
+#include "cli.h"
+#include "device/backend.h"
+
+namespace tinyloop::cli {
+namespace {
+
+template <typename T>
+using Limits = std::numeric_limits<T>;
+
+constexpr std::int64_t kChunk = 512;
+constexpr double kTiny = Limits<double>::denorm_min();  // as a lower limit: above 0
+constexpr double kHuge = Limits<double>::max();
+
+template <typename T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+template <typename T>
+std::string describe(T low, T high) {
+  const std::string_view kind = std::is_same_v<T, double> ? "a number" : "an integer";
+  if (std::is_same_v<T, double> && low == static_cast<T>(kTiny)) {
+    return fmt::format("{} above 0{}", kind,
+                       high == Limits<T>::max() ? "" : fmt::format(" and at most {}", high));
+  }
+  if (std::is_same_v<T, double> && low == Limits<T>::lowest() && high == Limits<T>::max()) {
+    return std::string(kind);
+  }
+  if (high == Limits<T>::max() && std::is_signed_v<T>)
+    return fmt::format("{} of at least {}", kind, low);
+  return fmt::format("{} from {} to {}", kind, low, high);
+}
+
+// "ID:VALUE,ID:VALUE"; -inf is a value, "never".
+std::map<TokenId, double> parse_logit_bias(std::string_view text) {
+  std::map<TokenId, double> bias;
+  while (!text.empty()) {
+    const std::string_view pair = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(pair.size() + 1, text.size()));
+    const std::size_t colon = pair.find(':');
+    const auto id = parse_number<TokenId>(pair.substr(0, colon));
+    const auto value = colon == std::string_view::npos
+                           ? std::nullopt
+                           : parse_number<double>(pair.substr(colon + 1));
+    if (!id || *id < 0 || !value || std::isnan(*value) || *value == HUGE_VAL) {
+      throw Error(ErrorKind::usage, "--logit-bias: '{}' is not ID:VALUE", pair);
+    }
+    if (!bias.emplace(*id, *value).second)
+      throw Error(ErrorKind::usage, "--logit-bias: id {} is there twice", *id);
+  }
+  return bias;
+}
+
+// One of the switches TINYLOOP_KV_INT8, TINYLOOP_KV_INT4.
+bool switched_on(const char* name) {
+  const char* value = std::getenv(name);
+  const std::string_view text = value == nullptr ? "" : value;
+  if (text.empty() || text == "0") return false;
+  if (text == "1") return true;
+  throw Error(ErrorKind::usage, "environment variable {}: '{}' is not 0 or 1", name, text);
+}
+
+std::uint64_t draw_seed() {
+  std::random_device device;
+  const std::uint64_t high = device();
+  return high << 32 | device();
+}
+
+}  // namespace
+
+template <typename T>
+CLI::Option* add_number(CLI::App& app, const std::string& names, T& value,
+                        std::type_identity_t<T> low, std::type_identity_t<T> high,
+                        const std::string& description) {
+  const std::string name = names.substr(names.rfind(',') + 1);
+  const auto take = [name, low, high, &value](const std::string& text) {
+    const auto number = parse_number<T>(text);
+    if (!number || !(*number >= low) || !(*number <= high)) {
+      throw Error(ErrorKind::usage, "{}: '{}' is not {}", name, text, describe<T>(low, high));
+    }
+    value = *number;
+  };
+  return app.add_option_function<std::string>(names, take, description)
+      ->type_name(std::is_same_v<T, double> ? "X" : "N");
+}
+
+template CLI::Option* add_number(CLI::App&, const std::string&, std::int32_t&, std::int32_t,
+                                 std::int32_t, const std::string&);
+template CLI::Option* add_number(CLI::App&, const std::string&, std::int64_t&, std::int64_t,
+                                 std::int64_t, const std::string&);
+template CLI::Option* add_number(CLI::App&, const std::string&, std::uint64_t&, std::uint64_t,
+                                 std::uint64_t, const std::string&);
+template CLI::Option* add_number(CLI::App&, const std::string&, double&, double, double,
+                                 const std::string&);
+
+void ModelOptions::add(CLI::App& app) {
+  app.add_option("-m,--model", path, "The model, a .tinyloop file")->type_name("MODEL")->required();
+  add_number(app, "--threads", threads, 0, 4096,
+             "Threads; 0: as many as the CPUs this process may use")
+      ->default_str("0")
+      ->envname("TL_THREADS");
+  app.add_option("--isa", isa, "Instruction set; default: the best this CPU has")
+      ->check(CLI::IsMember({"portable", "avx2", "avx512"}))
+      ->type_name("ISA")
+      ->envname("TL_CPU_ISA");
+}
+
+Model ModelOptions::open() const { return Model::open(path); }
+
+std::unique_ptr<Ops> ModelOptions::make_ops() const {
+  return tinyloop::make_ops("cpu", {.isa = isa, .threads = threads});
+}
+
+void LoopOptions::add(CLI::App& app) {
+  add_number(app, "--loops", loops, 1, Limits<std::int32_t>::max(),
+             "Loops of the core block; default: the model's own");
+  add_without_loops(app);
+}
+
+void LoopOptions::add_without_loops(CLI::App& app) {
+  app.add_option("--kv", kv, "How keys and values are kept; default: f16")
+      ->check(CLI::IsMember({"f32", "f16", "int8", "int4"}))
+      ->type_name("MODE");
+  add_number(app, "--cache-window", window, 0, Limits<std::int64_t>::max(),
+             "Positions a token sees, its own included; 0: all")
+      ->default_str("0");
+  add_number(app, "--prefill-chunk", prefill_chunk, 1, Limits<std::int32_t>::max(),
+             fmt::format("Prompt positions computed at once; default: {}", kChunk));
+  app.add_option("--init-state", initial_state,
+                 "Initial state, for models where it is free: zero, seed:N or an .npy file; "
+                 "default: seed:0")
+      ->type_name("STATE");
+}
+
+std::int64_t LoopOptions::chunk() const { return prefill_chunk > 0 ? prefill_chunk : kChunk; }
+
+LoopPlan LoopOptions::plan(const ModelConfig& config) const {
+  kv_mode();  // a wrong environment is better told before any work
+  const LoopPlan plan = make_loop_plan(config, loops, window);
+  if (plan.loops > config.trained_loops) {
+    warn(fmt::format("{} loops, but the model was trained with {}", plan.loops,
+                     config.trained_loops));
+  }
+  return plan;
+}
+
+KvMode LoopOptions::kv_mode() const {
+  if (!kv.empty()) return parse_kv_mode(kv);
+  const bool int8 = switched_on("TINYLOOP_KV_INT8"), int4 = switched_on("TINYLOOP_KV_INT4");
+  if (int8 && int4)
+    throw Error(ErrorKind::usage,
+                "TINYLOOP_KV_INT8 and TINYLOOP_KV_INT4 are both set: one mode only");
+  const char* hidden = std::getenv("TINYLOOP_KV_H_MODE");
+  const std::string_view mode = hidden == nullptr ? "" : hidden;
+  if (!mode.empty() && mode != "0" && mode != "off") {
+    throw Error(
+        ErrorKind::usage,
+        "environment variable TINYLOOP_KV_H_MODE: '{}' is not supported yet; unset it or give --kv",
+        mode);
+  }
+  return int8 ? KvMode::int8 : int4 ? KvMode::int4 : KvMode::f16;
+}
+
+void SamplingFlags::add(CLI::App& app) {
+  add_number(app, "--temperature", options_.temperature, 0.0, kHuge,
+             "0: always the most probable token")
+      ->default_str("1");
+  add_number(app, "--top-k", options_.top_k, 0, Limits<std::int64_t>::max(),
+             "Only the N most probable tokens; 0: off")
+      ->default_str("50");
+  add_number(app, "--top-p", options_.top_p, kTiny, 1.0,
+             "Only the most probable tokens that together hold this share; 1: off")
+      ->default_str("1");
+  add_number(app, "--min-p", options_.min_p, 0.0, 1.0,
+             "Only tokens with this share of the best one's probability; 0: off")
+      ->default_str("0");
+  add_number(app, "--repetition-penalty", options_.repetition_penalty, kTiny, kHuge,
+             "Divides positive logits of tokens seen before; 1: off")
+      ->default_str("1");
+  add_number(app, "--presence-penalty", options_.presence_penalty, -kHuge, kHuge,
+             "Subtracted from the logits of tokens already generated")
+      ->default_str("0");
+  add_number(app, "--frequency-penalty", options_.frequency_penalty, -kHuge, kHuge,
+             "Subtracted once for each time a token was generated")
+      ->default_str("0");
+  app.add_option_function<std::string>(
+         "--logit-bias",
+         [this](const std::string& text) { options_.logit_bias = parse_logit_bias(text); },
+         "Added to the logits of these tokens; -inf: never")
+      ->type_name("ID:X,...");
+  options_.seed = draw_seed();
+  add_number(app, "--seed", options_.seed, 0, Limits<std::uint64_t>::max(),
+             "Seed of the random numbers; default: drawn and reported");
+  app.get_option("--seed")->each([this](const std::string&) { seed_given_ = true; });
+}
+
+void StopFlags::add(CLI::App& app) {
+  add_number(app, "-n,--max-tokens", max_tokens_, 0, Limits<std::int64_t>::max(),
+             "Most tokens to generate")
+      ->default_str("128");
+  app.add_option_function<std::vector<std::string>>(
+         "--eos",
+         [this](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             const auto id = parse_number<TokenId>(text);
+             if (!id || *id < 0) throw Error(ErrorKind::usage, "--eos: '{}' is not an id", text);
+             end_ids_.push_back(*id);
+           }
+         },
+         "Also ends at this token; may be repeated")
+      ->type_name("ID")
+      ->allow_extra_args(false);
+  // Acts after --eos, wherever that stands: CLI11 goes by the order of definition.
+  app.add_flag_callback(
+      "--ignore-eos",
+      [this] {
+        if (!end_ids_.empty()) {
+          throw Error(ErrorKind::usage,
+                      "--eos and --ignore-eos exclude each other: one adds end tokens, the other "
+                      "ignores them all");
+        }
+        ignore_end_ids_ = true;
+      },
+      "No token ends the run");
+  app.add_option_function<std::vector<std::string>>(
+         "--stop",
+         [this](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             sequences_.push_back(parse_ids(text, "--stop", Limits<TokenId>::max()));
+             if (sequences_.back().empty())
+               throw Error(ErrorKind::usage, "--stop: the sequence is empty");
+           }
+         },
+         "Ends before this sequence of tokens; may be repeated")
+      ->type_name("\"ID ID\"")
+      ->allow_extra_args(false);
+}
+
+StopRules StopFlags::rules(const ModelConfig& config) const {
+  StopRules rules{.end_ids = {}, .sequences = sequences_, .max_tokens = max_tokens_, .room = 0};
+  if (!ignore_end_ids_) {
+    rules.end_ids = config.end_ids;
+    rules.end_ids.insert(rules.end_ids.end(), end_ids_.begin(), end_ids_.end());
+  }
+  return rules;
+}
+
+}  // namespace tinyloop::cli

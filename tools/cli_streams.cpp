@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where sequences come from and answers go: files, pipes, standard input and output.
+// Not the formats: those are in files/token_lines.
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "cli.h"
+
+namespace tinyloop::cli {
+namespace {
+
+bool file_status(const std::string& path, struct stat& status) {
+  return (path == "-" ? ::fstat(STDIN_FILENO, &status) : ::stat(path.c_str(), &status)) == 0;
+}
+
+bool same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+void refuse_input(bool is_input, std::string_view option, const std::string& path) {
+  if (is_input) throw Error(ErrorKind::usage, "{} {}: the file is also an input", option, path);
+}
+
+}  // namespace
+
+void InputOptions::add(CLI::App& app) {
+  app.add_option("--input-format", format, "How the input is written; default: text")
+      ->check(CLI::IsMember({"text", "jsonl", "u16", "i32", "npy"}))
+      ->type_name("FORMAT");
+  app.add_option("FILE", files,
+                 "Sequences of token ids; standard input without FILE or where FILE is -")
+      ->type_name("");
+}
+
+void InputOptions::for_each_line(TokenLimits limits,
+                                 const std::function<void(TokenLine)>& take) const {
+  if (files.empty() && ::isatty(STDIN_FILENO) != 0) {
+    throw Error(ErrorKind::usage,
+                "no input: name a FILE or pipe token ids in ('-' reads the terminal)");
+  }
+  for (const std::string& file : files.empty() ? std::vector<std::string>{"-"} : files) {
+    TokenReader reader(file, parse_token_format(format.empty() ? "text" : format), limits);
+    while (std::optional<TokenLine> line = reader.next()) take(std::move(*line));
+  }
+}
+
+void InputOptions::for_each(TokenLimits limits, const std::function<void(TokenLine)>& take) const {
+  if (files.size() > 1) {  // file by file, so that messages can name the one
+    for (const std::string& file : files) InputOptions{{file}, format}.for_each(limits, take);
+    return;
+  }
+  const std::string name = files.empty() || files.front() == "-" ? "standard input" : files.front();
+  bool any = false;
+  for_each_line(limits, [&](TokenLine line) {
+    any = true;
+    if (!line.error.empty()) throw Error(ErrorKind::usage, "{}", line.error);
+    if (line.ids.empty())
+      throw Error(ErrorKind::usage, "{}:{}:1: the sequence is empty", name, line.number);
+    take(std::move(line));
+  });
+  if (!any) throw Error(ErrorKind::usage, "{}:1:1: there is no sequence", name);
+}
+
+std::vector<TokenLine> InputOptions::read_all(TokenLimits limits) const {
+  std::vector<TokenLine> lines;
+  for_each(limits, [&](TokenLine line) { lines.push_back(std::move(line)); });
+  return lines;
+}
+
+void Sink::open(const std::string& path, std::FILE* standard, std::string_view name,
+                std::string_view option, const std::vector<std::string>& inputs) {
+  name_ = path == "-" ? std::string(name) : path;
+  if (path == "-") {
+    stream_ = standard;
+    return;
+  }
+  struct stat status;
+  if (!file_status(path, status)) {
+    for (const std::string& input : inputs) refuse_input(input == path, option, path);
+    file_ = std::make_unique<AtomicFile>(path);
+    return;
+  }
+  if (S_ISDIR(status.st_mode)) {
+    throw Error(ErrorKind::usage, "{} {}: {}", option, path, std::strerror(EISDIR));
+  }
+  // /dev/stdout and the like: what the stream goes to must not be replaced by a file.
+  for (std::FILE* stream : {stdout, stderr}) {
+    struct stat other;
+    if (::fstat(::fileno(stream), &other) == 0 && same_file(status, other)) {
+      stream_ = stream;
+      return;
+    }
+  }
+  if (S_ISREG(status.st_mode)) {
+    for (const std::string& input : inputs) {
+      struct stat other;
+      refuse_input(file_status(input, other) && same_file(status, other), option, path);
+    }
+    file_ = std::make_unique<AtomicFile>(path);
+    return;
+  }
+  // A device or a pipe is written, not replaced.
+  owned_.reset(std::fopen(path.c_str(), "we"));
+  if (!owned_) throw Error(ErrorKind::io, "{}: {}", path, std::strerror(errno));
+  stream_ = owned_.get();
+}
+
+void Sink::write(std::string_view text) {
+  if (file_) return file_->write(text);
+  if (std::fwrite(text.data(), 1, text.size(), stream_) != text.size()) {
+    throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
+  }
+}
+
+void Sink::flush() {
+  if (!file_ && std::fflush(stream_) != 0)
+    throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
+}
+
+void Sink::finish() {
+  if (file_) {
+    file_->commit();
+    file_.reset();
+    return;
+  }
+  flush();
+  if (owned_ && std::fclose(owned_.release()) != 0)
+    throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
+}
+
+void Output::add(CLI::App& app) {
+  app.add_option("-o,--output", path_,
+                 "Where the answer goes; the file appears at the end, complete")
+      ->type_name("FILE");
+}
+
+void Output::open(const std::vector<std::string>& inputs) {
+  sink_.open(path_, stdout, "standard output", "--output",
+             inputs.empty() ? std::vector<std::string>{"-"} : inputs);
+}
+
+void StatsOutput::add(CLI::App& app) {
+  app.add_flag(
+      "--stats", path_,
+      "Statistics, one JSON object a line, on standard error or with --stats=FILE in a file");
+}
+
+void StatsOutput::open(const std::vector<std::string>& inputs) {
+  if (!wanted()) return;
+  // CLI11 calls a flag without a value "true"; a file of that name is ./true
+  sink_.open(path_ == "true" ? "-" : path_, stderr, "standard error", "--stats",
+             inputs.empty() ? std::vector<std::string>{"-"} : inputs);
+}
+
+void StatsOutput::write(std::string_view line) {
+  if (!wanted()) return;
+  sink_.write(line);
+  sink_.flush();
+}
+
+void StatsOutput::finish() {
+  if (wanted()) sink_.finish();
+}
+
+std::int64_t peak_resident_bytes() {
+  struct rusage usage;
+  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? std::int64_t{usage.ru_maxrss} * 1024
+                                               : 0;  // Linux counts KiB
+}
+
+}  // namespace tinyloop::cli

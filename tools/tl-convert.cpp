@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// tl-convert: turns a Hugging Face folder into one .tinyloop file and says what that cost. See
+// tl-convert(1). Parses, calls the library, prints; families and formats are known in lib/model.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cli.h"
+#include "files/json_text.h"
+#include "model/import_hf.h"
+
+namespace {
+
+using namespace tinyloop;
+
+struct Options {
+  std::string folder, out;
+  std::string dtype = "keep";
+  std::string loop_layers;
+  LoopedRange looped;
+  bool json = false;
+};
+
+// A killed conversion would leave its temporary file, as large as the model: let the library clean
+// up first.
+volatile std::sig_atomic_t stop_signal = 0;
+struct Interrupted {};
+
+extern "C" void remember_signal(int number) { stop_signal = number; }
+
+void catch_signals() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    if (std::signal(number, remember_signal) == SIG_IGN) std::signal(number, SIG_IGN);  // nohup
+  }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk
+}
+
+// "a:b" to the two layers.
+void parse_range(std::string_view text, LoopedRange& range) {
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, range.first);
+  if (first.ec == std::errc() && first.ptr != end && *first.ptr == ':') {
+    const auto last = std::from_chars(first.ptr + 1, end, range.last);
+    if (last.ec == std::errc() && last.ptr == end) return;
+  }
+  throw Error(ErrorKind::usage, "--loop-layers '{}': must be FIRST:LAST, such as 8:15", text);
+}
+
+void show_progress(std::int64_t done, std::int64_t total) {
+  static std::int64_t shown = -1;
+  const std::int64_t percent = total == 0 ? 100 : done * 100 / total;
+  if (percent == shown) return;
+  shown = percent;
+  fmt::print(stderr, "\r{:3} %{}", percent, done == total ? "\r\033[K" : "");
+  std::fflush(stderr);
+}
+
+std::int64_t parameters_of(const ModelConfig& config) {
+  std::int64_t parameters = 0;
+  for (const ModelTensor& tensor : model_tensors(config)) {
+    parameters += tensor.matrix ? tensor.n * tensor.k : tensor.n;
+  }
+  return parameters;
+}
+
+std::string as_json(const ImportReport& report) {
+  const ModelConfig& config = report.config;
+  std::string errors;
+  for (const ConversionError& error : report.errors) {
+    errors += fmt::format(
+        "{}{{\"class\":{},\"type\":{},\"relative_rms\":{},\"largest\":{},\"elements\":{}}}",
+        errors.empty() ? "" : ",", json_string(error.tensor_class), json_string(error.type),
+        json_number(error.relative_rms), json_number(error.largest), error.elements);
+  }
+  return fmt::format(
+      "{{\"family\":{},\"prelude_layers\":{},\"core_layers\":{},\"coda_layers\":{},"
+      "\"default_loops\":{},\"trained_loops\":{},\"greatest_loops\":{},\"parameters\":{},"
+      "\"source_bytes\":{},\"file_bytes\":{},\"fingerprint\":{},\"errors\":[{}]}}\n",
+      json_string(config.family), config.prelude_layers, config.core_layers, config.coda_layers,
+      config.default_loops, config.trained_loops, config.greatest_loops, parameters_of(config),
+      report.source_bytes, report.file_bytes, json_string(report.fingerprint), errors);
+}
+
+std::string as_text(const ImportReport& report) {
+  const ModelConfig& config = report.config;
+  std::string text = fmt::format(
+      "family       {}\n"
+      "layers       {} prelude, {} core, {} coda\n"
+      "loops        {} by default, {} trained, {} at most\n"
+      "parameters   {}\n"
+      "bytes        {} read, {} written\n"
+      "fingerprint  {}\n"
+      "\n"
+      "{:<12} {:<5} {:>13} {:>13} {:>12}\n",
+      config.family, config.prelude_layers, config.core_layers, config.coda_layers,
+      config.default_loops, config.trained_loops, config.greatest_loops, parameters_of(config),
+      report.source_bytes, report.file_bytes, report.fingerprint, "tensors", "type", "error, rms",
+      "error, most", "elements");
+  for (const ConversionError& error : report.errors) {
+    text +=
+        fmt::format("{:<12} {:<5} {:>11.4g} % {:>11.4g} % {:>12}\n", error.tensor_class, error.type,
+                    100.0 * error.relative_rms, 100.0 * error.largest, error.elements);
+  }
+  return text;
+}
+
+int convert(Options& options, bool progress) {
+  ImportOptions import;
+  if (options.dtype != "keep") import.type = parse_weight_type(options.dtype);
+  if (!options.loop_layers.empty()) {
+    parse_range(options.loop_layers, options.looped);
+    import.looped = options.looped;
+  }
+  import.progress = [progress](std::int64_t done, std::int64_t total) {
+    if (stop_signal != 0) throw Interrupted{};
+  if (progress) show_progress(done, total);
+};
+catch_signals();
+try {
+  const ImportReport report = import_checkpoint(options.folder, options.out, import);
+  const std::string text = options.json ? as_json(report) : as_text(report);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+} catch (const Interrupted&) {
+  std::signal(stop_signal, SIG_DFL);
+  std::raise(stop_signal);
+}
+return cli::kDone;
+}  // namespace
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Converts a Hugging Face checkpoint to a .tinyloop model file.", "tl-convert");
+  app.add_option("HF_DIR", options.folder, "Folder with config.json and safetensors")->required();
+  app.add_option("OUT", options.out, "The .tinyloop file to write")->required();
+  app.add_option("--dtype", options.dtype, "How to store the weights")
+      ->check(CLI::IsMember({"keep", "f32", "f16", "bf16", "q8", "q4"}))
+      ->capture_default_str();
+  CLI::Option* range =
+      app.add_option("--loop-layers", options.loop_layers,
+                     "Loop the layers FIRST to LAST (from 0, both included) of a plain model")
+          ->type_name("FIRST:LAST");
+  cli::add_number(app, "--substeps", options.looped.substeps, 1, 64,
+                  "Sub-steps of the looped layers, the default loop count")
+      ->needs(range)
+      ->capture_default_str();
+  cli::add_number(app, "--alpha", options.looped.alpha, 0.0, 1000.0,
+                  "Length of the step, shared by the sub-steps")
+      ->needs(range)
+      ->capture_default_str();
+  cli::add_number(app, "--beta", options.looped.beta, -1000.0, 1000.0,
+                  "Share of the first sub-step's result in the last state")
+      ->needs(range)
+      ->capture_default_str();
+  app.add_flag("--json", options.json, "Report as one JSON object");
+  return cli::run(app, argc, argv, [&] {
+    const bool quiet = app.get_option("--quiet")->count() > 0;
+    return convert(options, ::isatty(STDERR_FILENO) != 0 && !quiet);
+  });
+}

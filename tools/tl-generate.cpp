@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// tl-generate: continues sequences of token ids with a looped language model. See tl-generate(1).
+// Parses, calls the library, prints; what is computed lives in lib/.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli.h"
+#include "engine/forward.h"
+#include "files/json_text.h"
+#include "schedule/decode.h"
+#include "schedule/prefill.h"
+
+namespace {
+
+using namespace tinyloop;
+
+struct Options {
+  cli::ModelOptions model;
+  cli::LoopOptions loop;
+  cli::SamplingFlags sampling;
+  cli::StopFlags stop;
+  cli::InputOptions input;
+  cli::Output output;
+  cli::StatsOutput stats;
+  bool only_new = false, stream = false, jsonl = false;
+  std::int64_t samples = 1;
+};
+
+std::string matched_json(const StopReason& stop) {
+  return stop.matched.empty() ? "" : fmt::format(",\"matched\":[{}]", fmt::join(stop.matched, ","));
+}
+
+// One prompt and what is wanted of it.
+struct Job {
+  const TokenLine& line;
+  std::int64_t sample = 0;
+  std::uint64_t seed = 0;
+};
+
+// {"line":3,"id":...,"sample":0,"tokens":[...],"stop":"length","seed":1,"reused":0,"prefilled":5}
+std::string record(const Options& options, const Job& job, const Answer& answer) {
+  std::string text = fmt::format("{{\"line\":{}", job.line.number);
+  if (!job.line.id_json.empty()) text += fmt::format(",\"id\":{}", job.line.id_json);
+  if (options.samples > 1) text += fmt::format(",\"sample\":{}", job.sample);
+  std::vector<TokenId> tokens;
+  if (!options.only_new) tokens = job.line.ids;
+  tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
+  return text +
+         fmt::format(
+             ",\"tokens\":[{}],\"stop\":\"{}\"{},\"seed\":{},\"reused\":{},\"prefilled\":{}}}\n",
+             fmt::join(tokens, ","), name_of(answer.stop.kind), matched_json(answer.stop), job.seed,
+             answer.stats.reused, answer.stats.prefilled);
+}
+
+std::string statistics(const Options& options, const Job& job, const Answer& answer,
+                       const Forward& forward, const KvCache& cache) {
+  const DecodeStats& stats = answer.stats;
+  std::string text = fmt::format("{{\"line\":{}", job.line.number);
+  if (options.samples > 1) text += fmt::format(",\"sample\":{}", job.sample);
+  const double per_second =
+      stats.decode_ms > 0.0 ? 1000.0 * static_cast<double>(stats.generated - 1) / stats.decode_ms
+                            : 0.0;
+  text += fmt::format(
+      ",\"prompt\":{},\"prefilled\":{},\"reused\":{},\"generated\":{},\"loops\":{},\"loops_run\":{"
+      "}",
+      job.line.ids.size(), stats.prefilled, stats.reused, stats.generated, forward.plan().loops,
+      stats.loops_run);
+  text += fmt::format(
+      ",\"prefill_ms\":{:.3f},\"first_token_ms\":{:.3f},\"decode_ms\":{:.3f},\"tokens_per_second\":"
+      "{:.3f}",
+      stats.prefill_ms, stats.first_token_ms, stats.decode_ms, per_second);
+  text += fmt::format(
+      ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"",
+      name_of(answer.stop.kind), matched_json(answer.stop), job.seed, stats.logits_hash);
+  return text +
+         fmt::format(",\"working_bytes\":{},\"cache_bytes\":{},\"peak_resident_bytes\":{}}}\n",
+                     forward.working_bytes(), cache.bytes(), cli::peak_resident_bytes());
+}
+
+void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& job) {
+  const ModelConfig& config = forward.model().config();
+  DecodeRequest request;
+  request.prompt = job.line.ids;
+  request.stop = options.stop.rules(config);
+  if (job.line.max_tokens) request.stop.max_tokens = *job.line.max_tokens;
+  request.prefill_chunk = options.loop.prefill_chunk;
+  request.hash_logits = options.stats.wanted();
+  SamplingOptions sampling = options.sampling.options();
+  sampling.seed = job.seed;
+
+  const bool as_ids = !options.jsonl;
+  std::string separator;
+  const auto write_ids = [&](std::span<const TokenId> ids) {
+    if (ids.empty()) return;
+    options.output.write(separator + format_ids(ids));
+    separator = " ";
+  };
+  if (as_ids && options.stream) {
+    if (!options.only_new) write_ids(job.line.ids);
+    options.output.flush();
+    request.released = [&](std::span<const TokenId> ids) {
+      write_ids(ids);
+      options.output.flush();
+    };
+  }
+  const Answer answer = decode(forward, cache, Sampler(sampling, config.vocab), request);
+  if (!as_ids) {
+    options.output.write(record(options, job, answer));
+  } else {
+    if (!options.stream) {
+      if (!options.only_new) write_ids(job.line.ids);
+      write_ids(answer.tokens);
+    }
+    options.output.write("\n");
+  }
+  options.output.flush();
+  if (options.stats.wanted()) {
+    options.stats.write(statistics(options, job, answer, forward, cache));
+  }
+}
+
+void answer_line(Options& options, Forward& forward, const TokenLine& line) {
+  const std::uint64_t seed = line.seed.value_or(options.sampling.seed());
+  KvCache shared(forward.ops(), forward.plan(), options.loop.kv_mode());
+  if (options.samples == 1) return answer_one(options, forward, shared, {line, 0, seed});
+  // All samples continue one prompt: it is read once, but for its last id, and its keys and values
+  // are shared.
+  const std::span<const TokenId> ids = line.ids;
+  if (ids.size() > 1) {
+    prefill(forward, shared, ids.first(ids.size() - 1), options.loop.prefill_chunk);
+  }
+  for (std::int64_t sample = 0; sample < options.samples; ++sample) {
+    KvCache cache = shared.fork();
+    answer_one(options, forward, cache, {line, sample, seed + static_cast<std::uint64_t>(sample)});
+  }
+}
+
+int generate(Options& options) {
+  if (options.stream && options.output.is_file()) {
+    throw Error(
+        ErrorKind::usage,
+        "--stream and --output exclude each other: the file appears only when it is complete");
+  }
+  if (options.stream && options.jsonl) {
+    throw Error(ErrorKind::usage, "--stream and --jsonl exclude each other: a record is one line");
+  }
+  if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
+  const Model model = options.model.open();
+  const ModelConfig& config = model.config();
+  const LoopPlan plan = options.loop.plan(config);
+  InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
+  validate(options.sampling.options(), config.vocab);
+  validate(options.stop.rules(config), config.vocab);
+  const TokenLimits limits{config.vocab, config.context};
+  options.output.open(options.input.files);
+  options.stats.open(options.input.files);
+
+  const auto ops = options.model.make_ops();
+  std::vector<TokenLine> lines;
+  std::int64_t longest = limits.longest;
+  if (!options.stream) {
+    lines = options.input.read_all(limits);
+    longest = 1;
+    for (const TokenLine& line : lines) {
+      longest = std::max(longest, static_cast<std::int64_t>(line.ids.size()));
+    }
+  }
+  const auto rows = static_cast<std::int32_t>(std::min(longest, options.loop.chunk()));
+  Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
+  if (options.stream) {
+    options.input.for_each(limits,
+                           [&](const TokenLine& line) { answer_line(options, forward, line); });
+  }
+  for (const TokenLine& line : lines) answer_line(options, forward, line);
+  options.stats.finish();
+  options.output.finish();
+  return cli::kDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Continues sequences of token ids with a looped language model.", "tl-generate");
+  options.model.add(app);
+  options.input.add(app);
+  options.loop.add(app);
+  options.sampling.add(app);
+  options.stop.add(app);
+  cli::add_number(app, "--samples", options.samples, 1, 1'000'000,
+                  "Continuations of each line, with seeds S, S+1, ...");
+  app.add_flag("--only-new", options.only_new, "Leave the prompt out of the answer");
+  app.add_flag("--stream", options.stream,
+               "Answer each line as it arrives and write each id as soon as it is certain");
+  app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");
+  options.stats.add(app);
+  options.output.add(app);
+  return cli::run(app, argc, argv, [&] { return generate(options); });
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// tl-inspect: what a model file is, what it will need, and what its loops do to a prompt. See
+// tl-inspect(1). Parses, calls the library, prints; what is computed lives in lib/.
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "cli.h"
+#include "engine/forward.h"
+#include "files/json_text.h"
+#include "schedule/score.h"
+
+namespace {
+
+using namespace tinyloop;
+
+struct Options {
+  cli::ModelOptions model;
+  cli::LoopOptions loop;
+  cli::InputOptions input;
+  cli::Output output;
+  bool trace = false, json = false, verify = false;
+  std::int64_t length = 0;
+};
+
+struct Part {
+  std::string name;
+  std::int64_t parameters = 0, bytes = 0;
+};
+
+void count(Part& part, const WeightView& weight) {
+  part.parameters += weight.n * weight.k;
+  part.bytes += static_cast<std::int64_t>(weight.data.size() + weight.scales.size());
+}
+
+void count(Part& part, VectorView vector) {
+  part.parameters += static_cast<std::int64_t>(vector.size());
+  part.bytes += static_cast<std::int64_t>(vector.size_bytes());
+}
+
+std::vector<Part> parts_of(const Model& model) {
+  const ModelConfig& config = model.config();
+  std::vector<Part> parts = {{"embedding"}, {"prelude"}, {"core"}, {"coda"}, {"head"}};
+  count(parts[0], model.embedding());
+  const auto core_end = config.prelude_layers + config.core_layers;
+  for (std::int32_t i = 0; i < config.layers(); ++i) {
+    Part& part = parts[i < config.prelude_layers ? 1 : i < core_end ? 2 : 3];
+    const LayerWeights& layer = model.layers()[static_cast<std::size_t>(i)];
+    for (const WeightView* w : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down})
+      count(part, *w);
+    for (const VectorView v : {layer.norm1, layer.norm2, layer.norm3, layer.norm4, layer.q_norm,
+                               layer.k_norm, layer.qk_bias}) {
+      count(part, v);
+    }
+  }
+  count(parts[2], model.adapter());
+  count(parts[2], model.exit_gate());
+  if (!config.tied_head) count(parts[4], model.head());
+  count(parts[4], model.final_norm());
+  std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });
+  return parts;
+}
+
+constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
+
+// K/V bytes of `positions` positions over all planes (whole tiles).
+std::int64_t cache_bytes(const LoopPlan& plan, KvMode mode, std::int64_t positions) {
+  const KvGeometry geometry{mode, plan.kv_heads, plan.head_dim};
+  return (positions + kTile - 1) / kTile * plan.planes() * plan.kv_heads *
+         static_cast<std::int64_t>(geometry.tile_bytes());
+}
+
+std::string human(std::int64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes < 10'000) return fmt::format("{} B", bytes);
+  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", value / 1e3);
+  if (bytes < 10'000'000'000) return fmt::format("{:.1f} MB", value / 1e6);
+  return fmt::format("{:.1f} GB", value / 1e9);
+}
+
+struct Summary {
+  const Model& model;
+  LoopPlan plan;
+  std::vector<Part> parts;
+  std::int64_t length = 0, positions = 0;  // asked for; kept after the window
+  Part total{"total"};
+};
+
+Summary summarise(const Options& options, const Model& model) {
+  Summary summary{model, options.loop.plan(model.config()), parts_of(model)};
+  const std::int64_t context = model.config().context;
+  if (options.length > context) {
+    throw Error(ErrorKind::usage, "--length {} is beyond the model's context of {}", options.length,
+                context);
+  }
+  summary.length = options.length == 0 ? context : options.length;
+  summary.positions = summary.length;
+  if (summary.plan.window > 0) {
+    summary.positions = std::min(summary.length, summary.plan.window + kTile);
+  }
+  for (const Part& part : summary.parts) {
+    summary.total.parameters += part.parameters;
+    summary.total.bytes += part.bytes;
+  }
+  return summary;
+}
+
+std::string as_text(const Summary& summary) {
+  const ModelConfig& c = summary.model.config();
+  std::string text = fmt::format("file          {}\n", summary.model.path());
+  text += fmt::format("family        {}\n", c.family);
+  text += fmt::format("fingerprint   {}\n", summary.model.fingerprint());
+  text += fmt::format("layers        {} prelude, {} looped, {} coda\n", c.prelude_layers,
+                      c.core_layers, c.coda_layers);
+  text += fmt::format("loops         {} by default, {} trained, {} at most\n", c.default_loops,
+                      c.trained_loops, c.greatest_loops);
+  text += fmt::format("hidden        {}, ffn {}, {} heads of {}, {} kv heads\n", c.hidden, c.ffn,
+                      c.heads, c.head_dim, c.kv_heads);
+  text += fmt::format("vocabulary    {}\n", c.vocab);
+  text += fmt::format("context       {} positions\n", c.context);
+  text += fmt::format("end ids       {}\n",
+                      c.end_ids.empty() ? "none" : fmt::format("{}", fmt::join(c.end_ids, " ")));
+  text += fmt::format("exit gate     {}\n", c.exit_gate ? "yes" : "no");
+  text += fmt::format(
+      "weights       {}\n\n",
+      name_of(summary.model.embedding().type) == name_of(summary.model.layers()[0].qkv.type)
+          ? std::string(name_of(summary.model.embedding().type))
+          : fmt::format("{} layers, {} embedding", name_of(summary.model.layers()[0].qkv.type),
+                        name_of(summary.model.embedding().type)));
+  text += fmt::format("{:<12} {:>16} {:>16}\n", "part", "parameters", "bytes");
+  std::vector<Part> rows = summary.parts;
+  rows.push_back(summary.total);
+  for (const Part& part : rows) {
+    text += fmt::format("{:<12} {:>16} {:>16}  {}\n", part.name, part.parameters, part.bytes,
+                        human(part.bytes));
+  }
+  text += fmt::format("\nkeys and values at {} loops: {} planes\n{:<12} {:>16} {:>16}\n",
+                      summary.plan.loops, summary.plan.planes(), "--kv", "bytes a token",
+                      fmt::format("{} positions", summary.length));
+  for (const KvMode mode : kModes) {
+    text += fmt::format("{:<12} {:>16} {:>16}  {}\n", name_of(mode),
+                        cache_bytes(summary.plan, mode, kTile) / kTile,
+                        cache_bytes(summary.plan, mode, summary.positions),
+                        human(cache_bytes(summary.plan, mode, summary.positions)));
+  }
+  return text;
+}
+
+std::string as_json(const Summary& summary) {
+  const ModelConfig& c = summary.model.config();
+  std::string text = fmt::format("{{\"file\":{},\"family\":{},\"fingerprint\":\"{}\"",
+                                 json_string(summary.model.path()), json_string(c.family),
+                                 summary.model.fingerprint());
+  text += fmt::format(
+      ",\"prelude_layers\":{},\"core_layers\":{},\"coda_layers\":{},\"default_loops\":{},"
+      "\"trained_loops\":{},\"greatest_loops\":{}",
+      c.prelude_layers, c.core_layers, c.coda_layers, c.default_loops, c.trained_loops,
+      c.greatest_loops);
+  text += fmt::format(
+      ",\"hidden\":{},\"ffn\":{},\"heads\":{},\"kv_heads\":{},\"head_dim\":{},\"vocab\":{},"
+      "\"context\":{},\"end_ids\":[{}],\"exit_gate\":{}",
+      c.hidden, c.ffn, c.heads, c.kv_heads, c.head_dim, c.vocab, c.context,
+      fmt::join(c.end_ids, ","), c.exit_gate);
+  text += fmt::format(",\"layer_type\":\"{}\",\"embedding_type\":\"{}\",\"parts\":[",
+                      name_of(summary.model.layers()[0].qkv.type),
+                      name_of(summary.model.embedding().type));
+  std::string separator;
+  for (const Part& part : summary.parts) {
+    text += fmt::format("{}{{\"part\":\"{}\",\"parameters\":{},\"bytes\":{}}}", separator,
+                        part.name, part.parameters, part.bytes);
+    separator = ",";
+  }
+  text += fmt::format(
+      "],\"parameters\":{},\"weight_bytes\":{},\"loops\":{},\"planes\":{},\"length\":{},\"kv\":{{",
+      summary.total.parameters, summary.total.bytes, summary.plan.loops, summary.plan.planes(),
+      summary.length);
+  separator.clear();
+  for (const KvMode mode : kModes) {
+    text += fmt::format("{}\"{}\":{{\"bytes_per_token\":{},\"bytes\":{}}}", separator,
+                        name_of(mode), cache_bytes(summary.plan, mode, kTile) / kTile,
+                        cache_bytes(summary.plan, mode, summary.positions));
+    separator = ",";
+  }
+  return text + "}}\n";
+}
+
+std::string trace_text(const TokenLine& line, const std::vector<LoopTrace>& trace, bool gate) {
+  std::string text = fmt::format("line {}: {} ids, position {}\n", line.number, line.ids.size(),
+                                 line.ids.size() - 1);
+  text += fmt::format("{:>5} {:>8} {:>12} {:>9} {:>9} {:>7}{}\n", "loop", "best id", "probability",
+                      "entropy", "change", "beta", gate ? "    gate" : "");
+  for (const LoopTrace& step : trace) {
+    text += fmt::format("{:>5} {:>8} {:>12.4f} {:>9.4f} {:>9.4f} {:>7}", step.loop, step.best,
+                        step.probability, step.entropy, step.relative_change,
+                        step.loop == 1 ? "-" : fmt::format("{:.3f}", step.update_ratio));
+    if (gate) text += fmt::format(" {:>7.4f}", step.gate);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string trace_json(const TokenLine& line, const std::vector<LoopTrace>& trace, bool gate) {
+  std::string text = fmt::format("{{\"line\":{}", line.number);
+  if (!line.id_json.empty()) text += fmt::format(",\"id\":{}", line.id_json);
+  text += fmt::format(",\"ids\":{},\"trace\":[", line.ids.size());
+  std::string separator;
+  for (const LoopTrace& step : trace) {
+    text += fmt::format(
+        "{}{{\"loop\":{},\"best\":{},\"probability\":{},\"entropy\":{},\"relative_change\":{},"
+        "\"update_ratio\":{}",
+        separator, step.loop, step.best, json_number(step.probability), json_number(step.entropy),
+        json_number(step.relative_change),
+        step.loop == 1 ? "null" : json_number(step.update_ratio));
+    text += gate ? fmt::format(",\"gate\":{}}}", json_number(step.gate)) : "}";
+    separator = ",";
+  }
+  return text + "]}\n";
+}
+
+void trace_lines(Options& options, const Model& model) {
+  const ModelConfig& config = model.config();
+  const LoopPlan plan = options.loop.plan(config);
+  const InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
+  const auto ops = options.model.make_ops();
+  for (const TokenLine& line : options.input.read_all({config.vocab, config.context})) {
+    const auto rows = static_cast<std::int32_t>(line.ids.size());
+    Forward forward(model, *ops, plan, initial_states, rows, rows);
+    KvCache cache(*ops, plan, options.loop.kv_mode());
+    const std::vector<LoopTrace> trace = trace_loops(forward, cache, line.ids);
+    options.output.write(options.json ? trace_json(line, trace, config.exit_gate)
+                                      : trace_text(line, trace, config.exit_gate));
+    options.output.flush();
+  }
+}
+
+int inspect(Options& options) {
+  if (!options.trace && !options.input.files.empty()) {
+    throw Error(ErrorKind::usage, "{}: a prompt is read with --trace only",
+                options.input.files.front());
+  }
+  if (options.trace && (options.verify || options.length > 0)) {
+    throw Error(ErrorKind::usage, "--trace and {} exclude each other: run them one by one",
+                options.verify ? "--verify" : "--length");
+  }
+  const Model model = options.model.open();
+  if (options.verify) model.verify();
+  options.output.open(options.input.files);
+  if (options.trace) {
+    trace_lines(options, model);
+  } else {
+    const Summary summary = summarise(options, model);
+    options.output.write(options.json ? as_json(summary) : as_text(summary));
+    if (options.verify && !options.json) options.output.write("\nall weights match their hashes\n");
+  }
+  options.output.finish();
+  return cli::kDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Describes a model file, and traces what its loops do to a prompt.", "tl-inspect");
+  options.model.add(app);
+  options.input.add(app);
+  options.loop.add(app);
+  app.add_flag("--trace", options.trace,
+               "Show what each loop does to the last position of each prompt");
+  app.add_flag("--json", options.json, "Write JSON instead of a table");
+  app.add_flag("--verify", options.verify, "Read all weights and compare them with their hashes");
+  cli::add_number(app, "--length", options.length, 1, std::int64_t{1} << 40,
+                  "Positions to count memory for; default: the whole context");
+  options.output.add(app);
+  return cli::run(app, argc, argv, [&] { return inspect(options); });
+}
