@@ -58,8 +58,9 @@ double exact_log(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   auto exponent = static_cast<int>(bits >> 52) - 1023;
   auto mantissa = std::bit_cast<double>((bits & 0x000fffffffffffffu) | 0x3ff0000000000000u);
-  if (mantissa > 0x1.6a09e667f3bcdp0) {  // sqrt(2)
+  if (mantissa > 0x1.6a09e667f3bcdp0) {  // sqrt(2) {
     mantissa *= 0.5;
+  }
     ++exponent;
   }
   const double f = mantissa - 1.0;  // exact
@@ -77,13 +78,10 @@ double exact_exp(double x) {
   // exp x = 2^k exp r with |r| <= ln(2) / 2
   const double quotient = x * 0x1.71547652b82fep0;  // 1 / ln 2
   const auto k = static_cast<int>(quotient + (x < 0.0 ? -0.5 : 0.5));
-  const double high = x - k * kLn2High;
-  const double low = k * kLn2Low;
-  const double r = high - low;
-  const double rounding = (high - r) - low;  // what the subtraction took from r
+  const double r = (x - k * kLn2High) - k * kLn2Low;
   double series = 0.0;  // r/2! + r^2/3! + ... + r^13/14!; what is left out is below 0.347^14 / 15!
   for (std::size_t n = 13; n-- > 0;) series = r * (kFactorialReciprocals[n] + series);
-  const double result = 1.0 + (r + (r * series + rounding));
+  const double result = 1.0 + (r + r * series);
   return result * std::bit_cast<double>(static_cast<std::uint64_t>(k + 1023) << 52);
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "device/backend.h"
 #include "error.h"
 
 namespace tinyloop {
@@ -42,8 +43,8 @@ class GuardedOps::Opened {
   const GuardedOps& ops_;
 };
 
-GuardedOps::GuardedOps(const BackendOptions& options, std::size_t arena_bytes)
-    : cpu_(make_ops("cpu", options)), arena_bytes_(whole_pages(arena_bytes)) {
+GuardedOps::GuardedOps(int threads, const std::string& isa, std::size_t arena_bytes)
+    : cpu_(make_ops("cpu", {isa, threads})), arena_bytes_(whole_pages(arena_bytes)) {
   void* memory =
       mmap(nullptr, arena_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED)

@@ -18,7 +18,7 @@ namespace tinyloop {
 class GuardedOps final : public Ops {
  public:
   // arena_bytes: address space for all device memory; pages cost nothing before they are used.
-  explicit GuardedOps(const BackendOptions& options = {},
+  explicit GuardedOps(int threads = 1, const std::string& isa = "",
                       std::size_t arena_bytes = std::size_t{1} << 32);
   ~GuardedOps() override;
   GuardedOps(const GuardedOps&) = delete;

@@ -34,7 +34,7 @@ constexpr Entry kEntries[] = {
     {TinyModel::odd, "odd", 16004},
     {TinyModel::ouro, "ouro", 3005},
     {TinyModel::nanbeige, "nanbeige", 16006},
-    {TinyModel::huginn, "huginn", 14007},
+    {TinyModel::huginn, "huginn", 5},
     {TinyModel::huginn_llama, "huginn_llama", 16008},
     {TinyModel::llama, "llama", 16009},
     {TinyModel::qwen3, "qwen3", 16010},
@@ -77,7 +77,9 @@ Spread spread_of(const ModelConfig& config, const CheckpointTensor& tensor) {
   }
   // Sharp attention keeps positions apart. What a branch adds must outweigh a tied embedding and
   // must not outweigh a state that is normed after every loop.
-  double gain = contains("Wqkv") ? 2.0 : contains("q_proj") || contains("k_proj") ? 2.5 : 1.0;
+  double gain = 1.0;
+  if (contains("q_proj") || contains("k_proj")) gain = 2.5;
+  if (contains("Wqkv")) gain = config.block == BlockKind::pre ? 2.0 : 1.2;
   if (contains("o_proj") || contains("down_proj")) {
     gain = config.tied_head ? 4.0 : config.loop_norm ? 0.4 : 1.0;
   }

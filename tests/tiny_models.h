@@ -32,9 +32,9 @@ enum class TinyModel {
   relaxed,       // training-free looping of layers 1..2 of a Llama of 4 layers, beta 0.25
 };
 
-inline constexpr TokenId kTieLow = 13,
-                         kTieHigh = 58;    // the ids whose rows of the head are equal in `tie`
-inline constexpr TokenId kTiePrompt = 32;  // after it, at 4 loops, they are the best ids
+// The ids whose rows of the head are equal in `tie`; after kTiePrompt, at 4 loops, they are the
+// best ids.
+inline constexpr TokenId kTieLow = 20, kTieHigh = 53, kTiePrompt = 32;
 inline constexpr TokenId kNanId = 7;
 
 std::string_view name_of(TinyModel which);  // "m", "huginn_llama", ...

@@ -46,8 +46,9 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
   // Before what is missing: a misspelt option is often why.
   if (const std::vector<std::string> rest = app.remaining(); !rest.empty()) {
     const std::string& first = rest.front();
-    if (first.size() > 1 && first.front() == '-')
+    if (first.size() > 1 && first.front() == '-') {
       return fmt::format("unknown option {}", first.substr(0, first.find('=')));
+    }
     return fmt::format("unexpected argument {}", first);
   }
   std::string text = error.what();
@@ -165,8 +166,8 @@ int run_body(CLI::App& app, int argc, char** argv, const std::function<int()>& b
 
 int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body) {
   occupy_standard_descriptors();
-  std::signal(SIGPIPE,
-              SIG_DFL);  // a parent may have left it ignored: a closed pipe ends the tool quietly
+  // A closed pipe ends the tool quietly; a parent may have left the signal ignored.
+  std::signal(SIGPIPE, SIG_DFL);
   tool_name = app.get_name();
   add_common_options(app);
   const int code = run_body(app, argc, argv, body);

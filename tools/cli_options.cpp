@@ -41,8 +41,9 @@ std::string describe(T low, T high) {
   if (std::is_same_v<T, double> && low == Limits<T>::lowest() && high == Limits<T>::max()) {
     return std::string(kind);
   }
-  if (high == Limits<T>::max() && std::is_signed_v<T>)
+  if (high == Limits<T>::max() && std::is_signed_v<T>) {
     return fmt::format("{} of at least {}", kind, low);
+  }
   return fmt::format("{} from {} to {}", kind, low, high);
 }
 
@@ -60,8 +61,9 @@ std::map<TokenId, double> parse_logit_bias(std::string_view text) {
     if (!id || *id < 0 || !value || std::isnan(*value) || *value == HUGE_VAL) {
       throw Error(ErrorKind::usage, "--logit-bias: '{}' is not ID:VALUE", pair);
     }
-    if (!bias.emplace(*id, *value).second)
+    if (!bias.emplace(*id, *value).second) {
       throw Error(ErrorKind::usage, "--logit-bias: id {} is there twice", *id);
+    }
   }
   return bias;
 }
@@ -242,8 +244,9 @@ void StopFlags::add(CLI::App& app) {
          [this](const std::vector<std::string>& texts) {
            for (const std::string& text : texts) {
              sequences_.push_back(parse_ids(text, "--stop", Limits<TokenId>::max()));
-             if (sequences_.back().empty())
+             if (sequences_.back().empty()) {
                throw Error(ErrorKind::usage, "--stop: the sequence is empty");
+             }
            }
          },
          "Ends before this sequence of tokens; may be repeated")

@@ -59,8 +59,9 @@ void InputOptions::for_each(TokenLimits limits, const std::function<void(TokenLi
   for_each_line(limits, [&](TokenLine line) {
     any = true;
     if (!line.error.empty()) throw Error(ErrorKind::usage, "{}", line.error);
-    if (line.ids.empty())
+    if (line.ids.empty()) {
       throw Error(ErrorKind::usage, "{}:{}:1: the sequence is empty", name, line.number);
+    }
     take(std::move(line));
   });
   if (!any) throw Error(ErrorKind::usage, "{}:1:1: there is no sequence", name);
@@ -118,8 +119,9 @@ void Sink::write(std::string_view text) {
 }
 
 void Sink::flush() {
-  if (!file_ && std::fflush(stream_) != 0)
+  if (!file_ && std::fflush(stream_) != 0) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
+  }
 }
 
 void Sink::finish() {
@@ -129,8 +131,9 @@ void Sink::finish() {
     return;
   }
   flush();
-  if (owned_ && std::fclose(owned_.release()) != 0)
+  if (owned_ && std::fclose(owned_.release()) != 0) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
+  }
 }
 
 void Output::add(CLI::App& app) {

@@ -23,6 +23,10 @@ using Byte = unsigned char;
 
 constexpr int kLanes = 16;
 
+#if defined(__AVX2__)
+TL_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#endif
+
 #if defined(__AVX512F__)
 
 struct F32x16 {

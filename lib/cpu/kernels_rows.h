@@ -74,8 +74,8 @@ TL_INLINE void rotate_pairs(float* x, const float* angles, std::int64_t pairs,
   for (std::int64_t i = 0; i < pairs; ++i) {
     const float a = x[i * kStep], b = x[i * kStep + distance];
     const float cosine = angles[2 * i], sine = angles[2 * i + 1];
-    x[i * kStep] = a * cosine - b * sine;
-    x[i * kStep + distance] = b * cosine + a * sine;
+    x[i * kStep] = fused(a, cosine, -(b * sine));
+    x[i * kStep + distance] = fused(b, cosine, a * sine);
   }
 }
 

@@ -28,8 +28,9 @@ class RowBuilder {
       return fail(fmt::format("prompt too long: more than {} ids (the context)", limits_.longest));
     }
     if (value < 0) return fail(fmt::format("id {} is negative", value));
-    if (value >= limits_.vocab)
+    if (value >= limits_.vocab) {
       return fail(fmt::format("id {} is not below {}", value, limits_.vocab));
+    }
     line_.ids.push_back(static_cast<TokenId>(value));
     return true;
   }
@@ -74,8 +75,9 @@ void TokenArrayReader::load(ByteSource& source) {
   }
   array_ = parse_npy(file, source.name());
   const std::vector<std::int64_t>& shape = array_.shape;
-  if (array_.type == NpyType::f32)
+  if (array_.type == NpyType::f32) {
     throw Error(ErrorKind::data, "{}: an array of floats, not of ids", source.name());
+  }
   if (shape.empty() || shape.size() > 2) {
     throw Error(ErrorKind::data, "{}: an array of {} dimensions, not 1 or 2", source.name(),
                 shape.size());

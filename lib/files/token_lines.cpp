@@ -100,8 +100,8 @@ class IdParser {
   }
   // The mark's first byte was a fault already; the two behind it give it its name.
   void look_for_byte_order_mark(char c) {
-    if (column_ == 1 && fault_column_ == 1 && fault_ == not_a_digit('\xef') && c == '\xbb')
-      mark_ = true;
+    const bool first = fault_column_ == 1 && fault_ == not_a_digit('\xef');
+    if (column_ == 1 && first && c == '\xbb') mark_ = true;
     if (column_ == 2 && mark_ && c == '\xbf') fault_ = "byte-order mark";
   }
 
@@ -161,8 +161,9 @@ struct TokenReader::State {
 
   std::optional<TokenLine> next_text() {
     IdParser parser(limits);
-    if (!read_line(source, [&](std::string_view piece) { parser.feed(piece); }))
+    if (!read_line(source, [&](std::string_view piece) { parser.feed(piece); })) {
       return std::nullopt;
+    }
     return finish_line(parser, source.name(), ++line);
   }
   std::optional<TokenLine> next_object() {

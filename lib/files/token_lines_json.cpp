@@ -47,12 +47,13 @@ class ObjectParser : public nlohmann::json_sax<Json> {
   }
   bool number_float(number_float_t, const string_t& text) override {
     if (inside_ && key_ == kId) return scalar(text);
-    if (text.find_first_not_of("0123456789") == std::string::npos)
+    if (text.find_first_not_of("0123456789") == std::string::npos) {
       return refuse("number has too many digits");
+    }
     return refuse(fmt::format("{} is not an integer", excerpt(text)));
   }
   bool number_unsigned(number_unsigned_t value) override {
-    if (!inside_) return refuse("not an object");
+    if (!inside_) return refuse({});  // not an object
     switch (key_) {
       case kTokens:
         if (!in_tokens_) return refuse("not an array");
@@ -68,8 +69,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
       case kId:
         return scalar(fmt::format("{}", value));
       case kMaxTokens:
-        if (value > static_cast<std::uint64_t>(INT64_MAX))
-          return refuse("number has too many digits");
+        if (value > INT64_MAX) return refuse("number has too many digits");
         line.max_tokens = static_cast<std::int64_t>(value);
         return true;
       case kSeed:
@@ -98,7 +98,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
   }
   bool end_object() override { return true; }
   bool start_array(std::size_t) override {
-    if (!inside_) return refuse("not an object");
+    if (!inside_) return refuse({});  // not an object
     if (key_ != kTokens || in_tokens_) return refuse("an array is not allowed here");
     in_tokens_ = true;
     return true;
@@ -113,10 +113,12 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while ... -
     // cause; last read: ..."
     std::string_view cause = error.what();
-    if (const auto start = cause.find(": "); start != std::string_view::npos)
+    if (const auto start = cause.find(": "); start != std::string_view::npos) {
       cause.remove_prefix(start + 2);
-    if (const auto dash = cause.find(" - "); dash != std::string_view::npos)
+    }
+    if (const auto dash = cause.find(" - "); dash != std::string_view::npos) {
       cause.remove_prefix(dash + 3);
+    }
     cause = cause.substr(0, cause.find("; last read"));
     fault =
         error.id == 406 ? "number has too many digits" : fmt::format("not valid JSON: {}", cause);
@@ -126,15 +128,16 @@ class ObjectParser : public nlohmann::json_sax<Json> {
  private:
   // A value that only "id" may have; `text` is its JSON text.
   bool scalar(std::string text) {
-    if (!inside_) return refuse("not an object");
-    if (key_ != kId)
+    if (!inside_) return refuse({});  // not an object
+    if (key_ != kId) {
       return refuse(in_tokens_ || key_ != kTokens ? "not an integer" : "not an array");
+    }
     line.id_json = std::move(text);
     return true;
   }
   bool refuse(std::string_view cause) {
     if (!inside_) {
-      fault = cause;
+      fault = "not an object";
     } else if (in_tokens_) {
       fault = fmt::format("tokens[{}]: {}", line.ids.size(), cause);
     } else {

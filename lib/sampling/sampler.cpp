@@ -96,8 +96,9 @@ void validate(const SamplingOptions& options, std::int64_t vocab) {
           options.frequency_penalty, "a finite number");
   for (const auto& [id, bias] : options.logit_bias) {
     if (id < 0) throw Error(ErrorKind::usage, "--logit-bias: id {} is negative", id);
-    if (id >= vocab)
+    if (id >= vocab) {
       throw Error(ErrorKind::usage, "--logit-bias: id {} is not below {}", id, vocab);
+    }
     require(bias <= kHuge, "--logit-bias", bias, "a finite number or -inf");
   }
 }
@@ -117,28 +118,29 @@ TokenId Sampler::pick(std::span<const float> logits, const History& history,
     }
   }
   const std::vector<double> values = adjusted(logits, options_, history);
+  const auto best =
+      static_cast<TokenId>(std::max_element(values.begin(), values.end()) - values.begin());
+  const double best_value = values[static_cast<std::size_t>(best)];
+  if (best_value == kNever) {
+    throw Error(ErrorKind::device, "--logit-bias leaves no token to pick at position {}", position);
+  }
+  if (options_.temperature == 0.0) return best;
+
   std::vector<TokenId> candidates;
   candidates.reserve(values.size());
   for (std::size_t id = 0; id < values.size(); ++id) {
     if (values[id] != kNever) candidates.push_back(static_cast<TokenId>(id));
   }
-  if (candidates.empty()) {
-    throw Error(ErrorKind::device, "--logit-bias leaves no token to pick at position {}", position);
-  }
-  const Better better{values};
-  const TokenId best = *std::min_element(candidates.begin(), candidates.end(), better);
-  if (options_.temperature == 0.0) return best;
-
   // Relative to the best, so that no temperature can overflow: the best is 0, all others are below,
   // at worst -infinity.
   const auto scaled = [&](TokenId id) {
-    return (values[static_cast<std::size_t>(id)] - values[static_cast<std::size_t>(best)]) /
-           options_.temperature;
+    return (values[static_cast<std::size_t>(id)] - best_value) / options_.temperature;
   };
   const auto top_k =
       options_.top_k == 0 ? candidates.size() : static_cast<std::size_t>(options_.top_k);
-  if (top_k < candidates.size() || options_.top_p < 1.0)
-    candidates = best_first(candidates, top_k, better);
+  if (top_k < candidates.size() || options_.top_p < 1.0) {
+    candidates = best_first(candidates, top_k, Better{values});
+  }
   if (options_.top_p < 1.0) {
     std::vector<double> sums;  // of the probabilities times a common factor, best first
     sums.reserve(candidates.size());
@@ -167,8 +169,9 @@ TokenId Sampler::pick(std::span<const float> logits, const History& history,
 double log_probability(std::span<const float> logits, TokenId id) {
   double greatest = kNever;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (!std::isfinite(logits[i]))
+    if (!std::isfinite(logits[i])) {
       throw Error(ErrorKind::device, "logits are not finite: {} for id {}", logits[i], i);
+    }
     greatest = std::max(greatest, static_cast<double>(logits[i]));
   }
   double sum = 0.0;

@@ -25,10 +25,13 @@ void validate(const StopRules& rules, std::int64_t vocab) {
     if (sequence.empty()) throw Error(ErrorKind::usage, "--stop: the sequence is empty");
     for (const TokenId id : sequence) require_id(id, "--stop", vocab);
   }
-  if (rules.max_tokens < 0)
+  if (rules.max_tokens < 0) {
     throw Error(ErrorKind::usage, "--max-tokens: {} is negative", rules.max_tokens);
-  if (rules.room < 0)
-    throw Error(ErrorKind::usage, "the prompt is longer than the context by {}", -rules.room);
+  }
+  if (rules.room < 0) {
+    throw Error(ErrorKind::usage, "{} positions left: the prompt is longer than the context",
+                rules.room);
+  }
 }
 
 std::string_view name_of(StopKind kind) {
@@ -49,8 +52,9 @@ std::string_view name_of(StopKind kind) {
 
 StopState::Matcher::Matcher(const std::vector<TokenId>& sequence) : borders(sequence.size()) {
   assert(!sequence.empty());
-  for (std::size_t i = 1; i < sequence.size(); ++i)
+  for (std::size_t i = 1; i < sequence.size(); ++i) {
     borders[i] = advance(sequence, borders[i - 1], sequence[i]);
+  }
 }
 
 // `from` ids of the sequence match the stream's end; how many do when `id` follows? Not asked again
@@ -87,8 +91,9 @@ StopReason StopState::push(TokenId id) {
     matcher.matched = matcher.advance(sequence, matcher.matched, id);
     held = std::max(held, matcher.matched);
     const bool ends_here = matcher.matched == sequence.size();
-    if (ends_here && (complete == nullptr || sequence.size() > complete->size()))
+    if (ends_here && (complete == nullptr || sequence.size() > complete->size())) {
       complete = &sequence;
+    }
   }
   if (complete != nullptr) {
     released_ = length_ - static_cast<std::int64_t>(complete->size());

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every sampling option acts, and the ones that mean greedy are greedy.
 . "$EXPECT"
-generate() { tl-generate -m "$MODELS/m.tinyloop" -n 16 --ignore-eos --only-new --seed 3 prompts "$@"; }
+generate() { tl-generate -m "$MODELS/m.tinyloop" -n ${ids-16} --ignore-eos --only-new --seed 3 prompts "$@"; }
 
 echo '3 1 4' >prompts
 generate --temperature 0 >greedy
@@ -30,5 +30,5 @@ generate --temperature 0 --logit-bias 9:1000 --presence-penalty 2000 >penalised
 generate --temperature 0 --logit-bias 9:1000 --frequency-penalty 400 >penalised
 [ "$(tr ' ' '\n' <penalised | grep -c -x 9)" -eq 3 ] || fail 'the frequency penalty'
 echo '3 1 9' >prompts
-generate --temperature 0 --logit-bias 9:1000,8:900 --repetition-penalty 2 -n 1 >penalised
+ids=1 generate --temperature 0 --logit-bias 9:1000,8:900 --repetition-penalty 2 >penalised
 [ "$(cat penalised)" = 8 ] || fail 'the repetition penalty'

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A stop sequence ends the answer before its first complete match; which one matched is said.
 . "$EXPECT"
-generate() { tl-generate -m "$MODELS/m.tinyloop" -n 20 --temperature 0 --ignore-eos --only-new prompts "$@"; }
+generate() { tl-generate -m "$MODELS/m.tinyloop" -n ${ids_wanted-20} --temperature 0 --ignore-eos --only-new prompts "$@"; }
 
 echo '3 1 4' >prompts
 generate >plain
@@ -31,5 +31,5 @@ same plain whole
 generate --stop "${ids[0]}" >nothing
 printf '\n' >wanted
 same wanted nothing
-generate --stop "$pair" -n "$at" --jsonl --input-format text >record
+ids_wanted=$at generate --stop "$pair" --jsonl --input-format text >record
 [ "$(value stop record)" = length ] || fail 'length comes first'

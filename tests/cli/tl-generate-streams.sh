@@ -22,15 +22,23 @@ wait "$COPROC_PID"
 printf '%s\n' "$first" "$second" >answers
 same plain_new answers
 
-# Ids come one by one: a pipe that a reader looks into sees the answer grow in more than one piece.
-echo 5 >prompts
-generate --stream prompts | python3 -c 'import os
-pieces = []
-while piece := os.read(0, 65536):
-    pieces.append(piece)
-print(len(pieces) > 1)
-print(b"".join(pieces).decode(), end="")' >seen
-{ echo True; generate prompts; } >wanted
+# Ids are written one by one: through a pipe that keeps the writes apart come the prompt, eight ids and the line end.
+python3 - tl-generate -m "$MODELS/m.tinyloop" -n 8 --seed 2 --ignore-eos --stream prompts >seen <<'END'
+import os, subprocess, sys
+reader, writer = os.pipe2(os.O_DIRECT)
+with subprocess.Popen(sys.argv[1:], stdout=writer) as tool:
+    os.close(writer)
+    while piece := os.read(reader, 4096):
+        print(repr(piece.decode()))
+END
+python3 - <<'END' >wanted
+for line in open('plain'):
+    prompt = 3 if line.startswith('1 2 3') else 2
+    ids = line.split()
+    print(repr(' '.join(ids[:prompt])))
+    for id in ids[prompt:]: print(repr(' ' + id))
+    print(repr('\n'))
+END
 same wanted seen
 
 # Without --stream everything is read and checked first: a bad second line leaves stdout empty. With it, the first is answered.

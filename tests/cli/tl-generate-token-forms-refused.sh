@@ -8,7 +8,7 @@ wrong() { # PLACE CAUSE; the line is standard input and stands behind a good one
   refused 2 "$1: $2" tl-generate -m "$model" -n 2 prompts
   refused 2 "$1: $2" tl-score -m "$model" prompts
 }
-printf '\n' | wrong prompts:2 'empty'
+printf '\n' | wrong prompts:2:1 'the sequence is empty'
 printf '1 -1\n' | wrong prompts:2:3 "'-'"
 printf '1 64\n' | wrong prompts:2:3 'id 64 is not below 64'
 printf '1 99999999999999999999\n' | wrong prompts:2:3 'number has too many digits'
@@ -19,7 +19,7 @@ printf '1,,2\n' | wrong prompts:2:2 "','"
 printf '1\0002\n' | wrong prompts:2:2 'NUL'
 printf '\357\273\2771\n' | wrong prompts:2:1 'byte-order mark'
 head -c 1000000 /dev/zero | tr '\0' 7 | wrong prompts:2:1 'number has too many digits'
-yes 1 | head -n 500000 | tr '\n' ' ' | wrong prompts:2:129 'prompt too long'
+head -c 1000000 /dev/zero | sed 's/\x0/1 /g' | wrong prompts:2:129 'prompt too long'
 
 printf '' >nothing
 refused 2 'nothing' tl-generate -m "$model" -n 2 nothing

@@ -40,4 +40,4 @@ differ seed_0 seed_1
 differ seed_0 zero
 refused 2 'seed:x' tl-score -m "$huginn" --init-state seed:x prompts
 echo '1 2 3 4 5 6 7' >longer
-refused 2 zero.npy tl-score -m "$huginn" --init-state zero.npy longer
+refused 2 'position 6' tl-score -m "$huginn" --init-state zero.npy longer

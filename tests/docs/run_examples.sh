@@ -18,7 +18,7 @@ unset TL_THREADS TL_CPU_ISA TINYLOOP_KV_INT8 TINYLOOP_KV_INT4 TINYLOOP_KV_H_MODE
 export PATH=$tools:$PATH
 
 # Rendered, so that escapes are what a reader sees.
-mandoc -T ascii -O width=500 "$page" | col -b -x | awk '
+mandoc -T ascii -O width=500 "$page" | sed 's/.\x08//g' | awk '
   /^[A-Z]/ { inside = $0 == "EXAMPLES" }
   inside && sub(/^ *\$ /, "") { if (command != "") print command; command = $0; next }
   inside && command != "" && sub(/^ *> /, "") { command = command "\n" $0; next }

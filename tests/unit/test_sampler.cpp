@@ -45,8 +45,9 @@ TokenId reference_pick(const SamplingOptions& options, const std::vector<float>&
   for (const TokenId id : std::set<TokenId>(continuation.begin(), continuation.end())) {
     value[static_cast<std::size_t>(id)] -= options.presence_penalty;
   }
-  for (const TokenId id : continuation)
+  for (const TokenId id : continuation) {
     value[static_cast<std::size_t>(id)] -= options.frequency_penalty;
+  }
 
   std::vector<TokenId> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -55,8 +56,9 @@ TokenId reference_pick(const SamplingOptions& options, const std::vector<float>&
   });
   while (value[static_cast<std::size_t>(order.back())] == -kInfinity) order.pop_back();
   if (options.temperature == 0) return order.front();
-  if (options.top_k > 0)
+  if (options.top_k > 0) {
     order.resize(std::min(order.size(), static_cast<std::size_t>(options.top_k)));
+  }
 
   std::vector<long double> probability;
   for (const TokenId id : order) {
@@ -191,8 +193,9 @@ TEST_CASE("ties go to the lowest id and top-k keeps exactly k (B-53, U-17)") {
   CHECK(picked == std::set<TokenId>{0, 1, 2});
   // The best alone, then two of the four equal ones.
   picked.clear();
-  for (int position = 0; position < 500; ++position)
+  for (int position = 0; position < 500; ++position) {
     picked.insert(pick(options, {1, 1, 0, 1, 2, 1}, position));
+  }
   CHECK(picked == std::set<TokenId>{0, 1, 4});
 }
 
@@ -200,8 +203,9 @@ TEST_CASE("top-p keeps the smallest sufficient set, among equals the lowest ids"
   SamplingOptions options = plain();
   const auto support = [&](const std::vector<float>& logits) {
     std::set<TokenId> picked;
-    for (int position = 0; position < 2000; ++position)
+    for (int position = 0; position < 2000; ++position) {
       picked.insert(pick(options, logits, position));
+    }
     return picked;
   };
   const float ln2 = 0.6931472f;
@@ -234,7 +238,11 @@ TEST_CASE("min-p keeps what has this share of the best probability") {
   for (int position = 0; position < 500; ++position) picked.insert(pick(options, logits, position));
   CHECK(picked == std::set<TokenId>{1, 2});
   options.min_p = 1;
-  for (int position = 0; position < 100; ++position) CHECK(pick(options, {2, 2, 1}, position) < 2);
+  picked.clear();
+  for (int position = 0; position < 100; ++position) {
+    picked.insert(pick(options, {2, 2, 1}, position));
+  }
+  CHECK(picked == std::set<TokenId>{0, 1});
 }
 
 TEST_CASE("no temperature overflows (B-51)") {
@@ -243,8 +251,9 @@ TEST_CASE("no temperature overflows (B-51)") {
     SamplingOptions options = plain();
     options.temperature = temperature;
     options.top_p = 0.9;
-    for (int position = 0; position < 20; ++position)
+    for (int position = 0; position < 20; ++position) {
       CHECK(pick(options, logits, position) % 2 == 1);
+    }
   }
   SamplingOptions options = plain();
   options.temperature = 1e308;
@@ -268,6 +277,22 @@ TEST_CASE("extreme penalties and biases keep logits comparable") {
   options.logit_bias = {{0, -kInfinity}, {1, 1e308}};
   options.repetition_penalty = 2;
   CHECK(pick(options, {100, -50, 50}, 0, {0, 1}) == 1);
+  // Equal values at the limit still compete, and "never" survives every penalty.
+  options = plain();
+  options.repetition_penalty = 1e-300;
+  std::set<TokenId> picked;
+  for (int position = 0; position < 100; ++position) {
+    picked.insert(pick(options, {3e38f, 3e38f, 1}, position, {0, 1}));
+  }
+  CHECK(picked == std::set<TokenId>{0, 1});
+  options.temperature = 1e308;
+  options.repetition_penalty = options.presence_penalty = options.frequency_penalty = 2;
+  options.logit_bias = {{0, -kInfinity}};
+  picked.clear();
+  for (int position = 0; position < 100; ++position) {
+    picked.insert(pick(options, {1, 1, 1}, position, {0}, {0}));
+  }
+  CHECK(picked == std::set<TokenId>{1, 2});
 }
 
 TEST_CASE("penalties count what they say") {
@@ -325,8 +350,9 @@ TEST_CASE("seeds: 0 is ordinary, each seed and position has its own noise (B-52)
   const auto stream = [&](std::uint64_t seed, std::int64_t first) {
     options.seed = seed;
     std::vector<TokenId> ids;
-    for (std::int64_t position = first; position < first + 32; ++position)
+    for (std::int64_t position = first; position < first + 32; ++position) {
       ids.push_back(pick(options, flat, position));
+    }
     return ids;
   };
   CHECK(stream(0, 0) == stream(0, 0));
