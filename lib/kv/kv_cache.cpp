@@ -20,7 +20,7 @@ std::int64_t tile_end(const KvSegment& segment) { return segment.first_tile + se
 }  // namespace
 
 KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode)
-    : ops_(&ops), planes_(plan.planes()), window_(plan.window) {
+    : ops_(&ops), plan_(plan) {
   geometry_ = {mode, plan.kv_heads, plan.head_dim};
 }
 
@@ -31,7 +31,7 @@ void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
   segment.tiles = tiles;
   segment.head_stride = tiles * tile;
   segment.plane_stride = geometry_.kv_heads * segment.head_stride;
-  DeviceBuffer buffer(*ops_, static_cast<std::size_t>(planes_ * segment.plane_stride));
+  DeviceBuffer buffer(*ops_, static_cast<std::size_t>(planes() * segment.plane_stride));
   segment.base = buffer.ptr();
   memory_.reserve(memory_.size() + 1);
   segments_.reserve(segments_.size() + 1);
@@ -42,11 +42,11 @@ void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
 void KvCache::reserve(std::int64_t end) {
   const std::int64_t tiles = (end + kTile - 1) / kTile;
   const std::int64_t first_seen =
-      window_ > 0 ? std::max<std::int64_t>(0, length_ - window_ + 1) / kTile : 0;
+      plan_.window > 0 ? std::max<std::int64_t>(0, length_ - plan_.window + 1) / kTile : 0;
   std::int64_t have = segments_.empty() ? first_seen : tile_end(segments_.back());
   while (have < tiles) {
     // Ends on a block boundary, so that later segments hold whole softmax blocks in one piece.
-    const std::int64_t next = window_ > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
+    const std::int64_t next = plan_.window > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
     add_segment(have, next - have);
     have = next;
   }
@@ -65,12 +65,12 @@ void KvCache::commit(std::int64_t length) {
 
 void KvCache::crop(std::int64_t length) {
   assert(length >= 0 && length <= length_);
-  if (window_ > 0 && length > 0) {
-    const std::int64_t first_seen = std::max<std::int64_t>(0, length - window_ + 1);
+  if (plan_.window > 0 && length > 0) {
+    const std::int64_t first_seen = std::max<std::int64_t>(0, length - plan_.window + 1);
     if (first_seen < first_position()) {
       throw Error(ErrorKind::usage,
                   "cannot crop to {} positions: position {} has left the window of {}", length,
-                  first_seen, window_);
+                  first_seen, plan_.window);
     }
   }
   if (length == 0 && first_position() > 0) {
@@ -108,9 +108,9 @@ void KvCache::end_sharing_at(std::int64_t length) {
   shared_tiles_ = full;
   if (length % kTile == 0 || partial.tiles == 0) return;
   const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
-  add_segment(full, window_ > 0 ? 1 : (full / kTailTiles + 1) * kTailTiles - full);
+  add_segment(full, plan_.window > 0 ? 1 : (full / kTailTiles + 1) * kTailTiles - full);
   const KvSegment& own = segments_.back();
-  for (std::int32_t plane = 0; plane < planes_; ++plane) {
+  for (std::int32_t plane = 0; plane < planes(); ++plane) {
     for (std::int32_t head = 0; head < geometry_.kv_heads; ++head) {
       ops_->copy(own.base + plane * own.plane_stride + head * own.head_stride,
                  partial.base + plane * partial.plane_stride + head * partial.head_stride +
@@ -128,10 +128,42 @@ KvCache KvCache::fork() {
   return copy;
 }
 
+KvCache KvCache::share_loops(std::int32_t slots) const {
+  assert(plan_.kv_slots == 0 && slots >= 1 && slots <= plan_.loops);
+  LoopPlan plan = plan_;
+  plan.kv_slots = slots;
+  KvCache slim(*ops_, plan, geometry_.mode);
+  const auto copy_plane = [&](const KvSegment& to, std::int32_t plane, const KvSegment& from,
+                              std::int32_t source) {
+    for (std::int32_t head = 0; head < geometry_.kv_heads; ++head) {
+      ops_->copy(to.base + plane * to.plane_stride + head * to.head_stride,
+                 from.base + source * from.plane_stride + head * from.head_stride,
+                 static_cast<std::size_t>(from.tiles) * geometry_.tile_bytes());
+    }
+  };
+  for (const KvSegment& from : segments_) {
+    slim.add_segment(from.first_tile, from.tiles);
+    const KvSegment& to = slim.segments_.back();
+    for (std::int32_t layer = 0; layer < plan.prelude_layers; ++layer) {
+      copy_plane(to, plan.prelude_plane(layer), from, plan_.prelude_plane(layer));
+    }
+    for (std::int32_t loop = plan.loops - slots; loop < plan.loops; ++loop) {
+      for (std::int32_t layer = 0; layer < plan.core_layers; ++layer) {
+        copy_plane(to, plan.core_plane(loop, layer), from, plan_.core_plane(loop, layer));
+      }
+    }
+    for (std::int32_t layer = 0; layer < plan.coda_layers; ++layer) {
+      copy_plane(to, plan.coda_plane(layer), from, plan_.coda_plane(layer));
+    }
+  }
+  slim.length_ = length_;
+  return slim;
+}
+
 std::size_t KvCache::bytes() const {
   std::size_t sum = 0;
   for (const KvSegment& segment : segments_) {
-    sum += static_cast<std::size_t>(segment.tiles * geometry_.kv_heads * planes_) *
+    sum += static_cast<std::size_t>(segment.tiles * geometry_.kv_heads * planes()) *
            geometry_.tile_bytes();
   }
   return sum;

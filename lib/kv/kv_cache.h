@@ -22,8 +22,9 @@ class KvCache {
   KvCache(KvCache&&) = default;
   KvCache& operator=(KvCache&&) = default;
 
+  const LoopPlan& plan() const { return plan_; }
   const KvGeometry& geometry() const { return geometry_; }
-  std::int32_t planes() const { return planes_; }
+  std::int32_t planes() const { return plan_.planes(); }
   std::int64_t length() const {
     return length_;
   }  // positions 0 .. length-1 are valid (within the window)
@@ -41,6 +42,9 @@ class KvCache {
   // A second sequence with the same first length() positions: full tiles are shared, the last
   // partial tile is copied, so each may go on alone.
   KvCache fork();
+  // The same positions with planes for `slots` loops only: plane s gets what the last loop r with
+  // r mod slots == s wrote. Shares nothing with this one. Needs a plan without sharing.
+  KvCache share_loops(std::int32_t slots) const;
 
   KvSegments segments() const { return segments_; }
   std::int64_t first_position() const;  // the first one that still has memory
@@ -53,8 +57,7 @@ class KvCache {
 
   Ops* ops_;
   KvGeometry geometry_;
-  std::int32_t planes_;
-  std::int64_t window_;
+  LoopPlan plan_;
   std::int64_t length_ = 0;
   std::int64_t shared_tiles_ = 0;  // tiles below this one are read-only
   std::vector<std::shared_ptr<const void>>

@@ -15,15 +15,19 @@ struct LoopPlan {
   std::int32_t prelude_layers = 0, core_layers = 0, coda_layers = 0;
   std::int32_t kv_heads = 0, head_dim = 0;
   std::int64_t window = 0;  // 0 = full attention
+  // Planes that the loops share: loop r uses those of r mod kv_slots. 0 = every loop has its own.
+  std::int32_t kv_slots = 0;
+
+  std::int32_t slots() const { return kv_slots > 0 ? kv_slots : loops; }
 
   std::int32_t prelude_plane(std::int32_t layer) const { return layer; }
   std::int32_t core_plane(std::int32_t loop, std::int32_t layer) const {
-    return prelude_layers + loop * core_layers + layer;
+    return prelude_layers + loop % slots() * core_layers + layer;
   }
   std::int32_t coda_plane(std::int32_t layer) const {
-    return prelude_layers + loops * core_layers + layer;
+    return prelude_layers + slots() * core_layers + layer;
   }
-  std::int32_t planes() const { return prelude_layers + loops * core_layers + coda_layers; }
+  std::int32_t planes() const { return prelude_layers + slots() * core_layers + coda_layers; }
 };
 
 // loops 0 = the model's default. Throws Error(usage) if loops is outside 1 .. greatest_loops or the
