@@ -118,6 +118,7 @@ std::span<const float> AnswerStream::select_last(KvCache& cache) {
 
 TokenId AnswerStream::take(std::span<const float> logits, std::span<const TokenId> drafts) {
   if (hash_) XXH3_64bits_update(hash_->state.get(), logits.data(), logits.size_bytes());
+  if (request_.picked_from) request_.picked_from(logits);
   DecodeStats& stats = answer_.stats;
   std::vector<TokenId>& tokens = answer_.tokens;
   TokenId id = 0;

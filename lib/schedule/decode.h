@@ -60,6 +60,8 @@ struct DecodeRequest {
   // Replaces the reading of the prompt by an equal one: fills the cache with all of it, counts
   // prompt loops and returns the last position's logits. May be empty.
   std::function<std::span<const float>(Forward&, KvCache&, DecodeStats&)> read_prompt;
+  // Called with the logits [vocab] that each token is picked from. May be empty.
+  std::function<void(std::span<const float>)> picked_from;
   // Called with tokens that no later token can take back, in order, as soon as that is known. May
   // be empty.
   std::function<void(std::span<const TokenId>)> released;
