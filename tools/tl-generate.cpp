@@ -12,7 +12,7 @@
 #include "cli.h"
 #include "engine/forward.h"
 #include "files/json_text.h"
-#include "schedule/decode.h"
+#include "schedule/generate.h"
 #include "schedule/prefill.h"
 
 namespace {
@@ -22,6 +22,7 @@ using namespace tinyloop;
 struct Options {
   cli::ModelOptions model;
   cli::LoopOptions loop;
+  cli::ScheduleOptions schedule;
   cli::SamplingFlags sampling;
   cli::StopFlags stop;
   cli::InputOptions input;
@@ -57,8 +58,21 @@ std::string record(const Options& options, const Job& job, const Answer& answer)
              answer.stats.reused, answer.stats.prefilled);
 }
 
+// The part of the statistics that depends on the schedule.
+std::string schedule_statistics(const cli::ScheduleOptions::Choice& choice,
+                                const DecodeStats& stats) {
+  std::string text = fmt::format(",\"schedule\":\"{}\"", choice.schedule.name());
+  if (!choice.reason.empty()) text += fmt::format(",\"auto\":{}", json_string(choice.reason));
+  return text + fmt::format(
+                    ",\"drafted\":{},\"verified\":{},\"accepted\":{},\"own\":{},\"passes\":{},"
+                    "\"rows\":{},\"exits\":[{}],\"loops_saved\":{}",
+                    stats.drafted, stats.verified, stats.accepted, stats.own, stats.passes,
+                    stats.rows, fmt::join(stats.exits, ","), stats.loops_saved);
+}
+
 std::string statistics(const Options& options, const Job& job, const Answer& answer,
-                       const Forward& forward, const KvCache& cache) {
+                       const Forward& forward, const KvCache& cache,
+                       const cli::ScheduleOptions::Choice& choice) {
   const DecodeStats& stats = answer.stats;
   std::string text = fmt::format("{{\"line\":{}", job.line.number);
   if (options.samples > 1) text += fmt::format(",\"sample\":{}", job.sample);
@@ -67,9 +81,9 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
                             : 0.0;
   text += fmt::format(
       ",\"prompt\":{},\"prefilled\":{},\"reused\":{},\"generated\":{},\"loops\":{},\"loops_run\":{"
-      "}",
+      "},\"prompt_loops\":{}",
       job.line.ids.size(), stats.prefilled, stats.reused, stats.generated, forward.plan().loops,
-      stats.loops_run);
+      stats.loops_run, stats.prompt_loops);
   text += fmt::format(
       ",\"prefill_ms\":{:.3f},\"first_token_ms\":{:.3f},\"decode_ms\":{:.3f},\"tokens_per_second\":"
       "{:.3f}",
@@ -77,12 +91,14 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
   text += fmt::format(
       ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"",
       name_of(answer.stop.kind), matched_json(answer.stop), job.seed, stats.logits_hash);
+  text += schedule_statistics(choice, stats);
   return text +
          fmt::format(",\"working_bytes\":{},\"cache_bytes\":{},\"peak_resident_bytes\":{}}}\n",
                      forward.working_bytes(), cache.bytes(), cli::peak_resident_bytes());
 }
 
-void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& job) {
+void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& job,
+                const cli::ScheduleOptions::Choice& choice) {
   const ModelConfig& config = forward.model().config();
   DecodeRequest request;
   request.prompt = job.line.ids;
@@ -90,6 +106,8 @@ void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& j
   if (job.line.max_tokens) request.stop.max_tokens = *job.line.max_tokens;
   request.prefill_chunk = options.loop.prefill_chunk;
   request.hash_logits = options.stats.wanted();
+  request.exit = options.schedule.exit_rule();
+  request.kv_slots = options.schedule.kv_slots;
   SamplingOptions sampling = options.sampling.options();
   sampling.seed = job.seed;
 
@@ -108,7 +126,8 @@ void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& j
       options.output.flush();
     };
   }
-  const Answer answer = decode(forward, cache, Sampler(sampling, config.vocab), request);
+  const Answer answer =
+      generate(forward, cache, Sampler(sampling, config.vocab), request, choice.schedule);
   if (!as_ids) {
     options.output.write(record(options, job, answer));
   } else {
@@ -120,14 +139,15 @@ void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& j
   }
   options.output.flush();
   if (options.stats.wanted()) {
-    options.stats.write(statistics(options, job, answer, forward, cache));
+    options.stats.write(statistics(options, job, answer, forward, cache, choice));
   }
 }
 
-void answer_line(Options& options, Forward& forward, const TokenLine& line) {
+void answer_line(Options& options, Forward& forward, const TokenLine& line,
+                 const cli::ScheduleOptions::Choice& choice) {
   const std::uint64_t seed = line.seed.value_or(options.sampling.seed());
   KvCache shared(forward.ops(), forward.plan(), options.loop.kv_mode());
-  if (options.samples == 1) return answer_one(options, forward, shared, {line, 0, seed});
+  if (options.samples == 1) return answer_one(options, forward, shared, {line, 0, seed}, choice);
   // All samples continue one prompt: it is read once, but for its last id, and its keys and values
   // are shared.
   const std::span<const TokenId> ids = line.ids;
@@ -136,11 +156,12 @@ void answer_line(Options& options, Forward& forward, const TokenLine& line) {
   }
   for (std::int64_t sample = 0; sample < options.samples; ++sample) {
     KvCache cache = shared.fork();
-    answer_one(options, forward, cache, {line, sample, seed + static_cast<std::uint64_t>(sample)});
+    answer_one(options, forward, cache, {line, sample, seed + static_cast<std::uint64_t>(sample)},
+               choice);
   }
 }
 
-int generate(Options& options) {
+int run(Options& options) {
   if (options.stream && options.output.is_file()) {
     throw Error(
         ErrorKind::usage,
@@ -157,10 +178,11 @@ int generate(Options& options) {
   validate(options.sampling.options(), config.vocab);
   validate(options.stop.rules(config), config.vocab);
   const TokenLimits limits{config.vocab, config.context};
+  const auto ops = options.model.make_ops();
+  const cli::ScheduleOptions::Choice choice = options.schedule.choose(model, plan, *ops);
   options.output.open(options.input.files);
   options.stats.open(options.input.files);
 
-  const auto ops = options.model.make_ops();
   std::vector<TokenLine> lines;
   std::int64_t longest = limits.longest;
   if (!options.stream) {
@@ -170,13 +192,14 @@ int generate(Options& options) {
       longest = std::max(longest, static_cast<std::int64_t>(line.ids.size()));
     }
   }
-  const auto rows = static_cast<std::int32_t>(std::min(longest, options.loop.chunk()));
-  Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
-  if (options.stream) {
-    options.input.for_each(limits,
-                           [&](const TokenLine& line) { answer_line(options, forward, line); });
-  }
-  for (const TokenLine& line : lines) answer_line(options, forward, line);
+  const auto chunk = static_cast<std::int32_t>(std::min(longest, options.loop.chunk()));
+  const std::int32_t rows = std::max(chunk, choice.schedule.rows(plan.loops));
+  const ExitRule exit = options.schedule.exit_rule();
+  Forward forward(model, *ops, plan, std::move(initial_states), rows,
+                  std::max(chunk, choice.schedule.slots(plan.loops, exit)));
+  const auto answer = [&](const TokenLine& line) { answer_line(options, forward, line, choice); };
+  if (options.stream) options.input.for_each(limits, answer);
+  for (const TokenLine& line : lines) answer(line);
   options.stats.finish();
   options.output.finish();
   return cli::kDone;
@@ -190,6 +213,7 @@ int main(int argc, char** argv) {
   options.model.add(app);
   options.input.add(app);
   options.loop.add(app);
+  options.schedule.add(app);
   options.sampling.add(app);
   options.stop.add(app);
   cli::add_number(app, "--samples", options.samples, 1, 1'000'000,
@@ -200,5 +224,5 @@ int main(int argc, char** argv) {
   app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");
   options.stats.add(app);
   options.output.add(app);
-  return cli::run(app, argc, argv, [&] { return generate(options); });
+  return cli::run(app, argc, argv, [&] { return run(options); });
 }
