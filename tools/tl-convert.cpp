@@ -22,7 +22,7 @@ using namespace tinyloop;
 struct Options {
   std::string folder, out;
   std::string dtype = "keep";
-  std::string loop_layers;
+  std::optional<std::string> loop_layers;
   LoopedRange looped;
   bool json = false;
 };
@@ -113,8 +113,8 @@ std::string as_text(const ImportReport& report) {
 int convert(Options& options, bool progress) {
   ImportOptions import;
   if (options.dtype != "keep") import.type = parse_weight_type(options.dtype);
-  if (!options.loop_layers.empty()) {
-    parse_range(options.loop_layers, options.looped);
+  if (options.loop_layers) {
+    parse_range(*options.loop_layers, options.looped);
     import.looped = options.looped;
   }
   import.progress = [progress](std::int64_t done, std::int64_t total) {

@@ -35,6 +35,12 @@ TL_INLINE int height_of(std::int64_t rows) {
                      : kTileRows;
 }
 
+// Of all tiles together.
+TL_INLINE std::int64_t packed_height(std::int64_t rows) {
+  const std::int64_t last = rows % kTileRows;
+  return rows - last + (last > 0 ? height_of(last) : 0);
+}
+
 template <int kValue>
 struct Number {
   static constexpr int value = kValue;
@@ -63,13 +69,17 @@ TL_INLINE void with_height(int height, F&& f) {
   }
 }
 
+constexpr std::int64_t kPrefetchInputs = 32;
+
 // The microkernel, for weights and for attention: acc[r][p] = chain of fma(x[i][r], w[p][i], acc)
 // for i in 0 .. count-1.
 template <typename Stored, int kRows, int kPanels, int kStepOfI, int kStepOfRow>
 TL_INLINE void multiply_tile(F32x16 (&acc)[kRows][kPanels], const float* x,
                              const Byte* const (&w)[kPanels], std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    if constexpr (kRows == kTileRows && kStepOfRow == 1) __builtin_prefetch(x + (i + 32) * kStepOfI);
+    if constexpr (kRows == kTileRows && kStepOfRow == 1) {
+      __builtin_prefetch(x + (i + kPrefetchInputs) * kStepOfI);  // packed rows come from L2
+    }
     F32x16 weights[kPanels];
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) weights[p] = Stored::load_vector(w[p] + i * Stored::kBytes);
@@ -185,23 +195,34 @@ constexpr std::int64_t kBlockPanels = 8;
 constexpr std::int64_t kBlockInputs = 256;
 static_assert(kBlockPanels * kBlockInputs * kLanes <= kMatmulScratchFloats);
 
+// A block as floats: panel p begins at data + p * stride.
+struct FloatBlock {
+  const float* data;
+  std::int64_t stride;
+};
+
 template <typename Stored>
-TL_INLINE void widen_block(float* to, const MatmulTask& task, std::int64_t panel,
-                           std::int64_t panels, std::int64_t first, std::int64_t count) {
+TL_INLINE FloatBlock widen_block(const MatmulTask& task, std::int64_t panel, std::int64_t panels, std::int64_t first,
+                                 std::int64_t count) {
+  const Byte* from = task.data + (panel * task.k + first) * Stored::kBytes;
+  if constexpr (Stored::kBytes == StoredF32::kBytes) {  // floats are used where they are
+    return {reinterpret_cast<const float*>(from), task.k * kLanes};
+  }
   for (std::int64_t p = 0; p < panels; ++p) {
-    const Byte* from = task.data + ((panel + p) * task.k + first) * Stored::kBytes;
+    const Byte* w = from + p * task.k * Stored::kBytes;
+    float* to = task.scratch + p * kBlockInputs * kLanes;
     for (std::int64_t i = 0; i < count; ++i) {
-      store(to + (p * kBlockInputs + i) * kLanes, Stored::load_vector(from + i * Stored::kBytes));
+      store(to + i * kLanes, Stored::load_vector(w + i * Stored::kBytes));
     }
   }
+  return {task.scratch, kBlockInputs * kLanes};
 }
 
 template <int kRows, int kPanels>
-void block_tile(const OutputTile& tile, const float* x, const float* block, std::int64_t count,
+void block_tile(const OutputTile& tile, const float* x, const FloatBlock& block, std::int64_t count,
                 bool resume) {
   const Byte* w[kPanels];
-  for (int p = 0; p < kPanels; ++p)
-    w[p] = reinterpret_cast<const Byte*>(block + p * kBlockInputs * kLanes);
+  for (int p = 0; p < kPanels; ++p) w[p] = reinterpret_cast<const Byte*>(block.data + p * block.stride);
   F32x16 acc[kRows][kPanels];
   if (resume) {
     load_tile(acc, tile);
@@ -212,28 +233,76 @@ void block_tile(const OutputTile& tile, const float* x, const float* block, std:
   store_tile(acc, tile);
 }
 
+// Brings the stored weights of the next block towards the cache, a little with every tile, because widening them
+// would wait for memory while nothing else is done.
+class NextBlock {
+ public:
+  NextBlock(const Byte* from, std::int64_t panels, std::int64_t panel_stride, std::int64_t panel_bytes,
+            std::int64_t calls)
+      : from_(from),
+        stride_(panel_stride),
+        lines_(panel_bytes / kLine),
+        left_(panels * lines_),
+        each_(left_ / calls + 1) {}
+  TL_INLINE void fetch_some() {
+    const std::int64_t count = left_ < each_ ? left_ : each_;
+    for (std::int64_t i = 0; i < count; ++i) {
+      __builtin_prefetch(from_ + line_ * kLine, 0, 2);
+      if (++line_ == lines_) {
+        line_ = 0;
+        from_ += stride_;
+      }
+    }
+    left_ -= count;
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  const Byte* from_;
+  std::int64_t stride_, lines_, left_, each_, line_ = 0;
+};
+
+// The block after (panel, first): further along k, or the start of the next panels; empty at the end.
+template <typename Stored>
+TL_INLINE NextBlock next_block(const MatmulTask& task, std::int64_t panel, std::int64_t first, std::int64_t calls) {
+  first += kBlockInputs;
+  if (first >= task.k) {
+    first = 0;
+    panel += kBlockPanels;
+  }
+  const std::int64_t left = task.end_panel - panel;
+  const std::int64_t panels = left < 0 ? 0 : left < kBlockPanels ? left : kBlockPanels;
+  const std::int64_t count = task.k - first < kBlockInputs ? task.k - first : kBlockInputs;
+  return {task.data + (panel * task.k + first) * Stored::kBytes, panels, task.k * Stored::kBytes,
+          count * Stored::kBytes, calls};
+}
+
 template <typename Stored>
 void multiply_many_rows(const MatmulTask& task) {
   const auto* x = reinterpret_cast<const float*>(task.x);
+  const std::int64_t height_of_all = packed_height(task.rows);
+  const std::int64_t tiles = (task.rows + kTileRows - 1) / kTileRows;
   for (std::int64_t panel = task.first_panel; panel < task.end_panel; panel += kBlockPanels) {
     const std::int64_t left = task.end_panel - panel;
     const std::int64_t panels = left < kBlockPanels ? left : kBlockPanels;
     for (std::int64_t first = 0; first < task.k; first += kBlockInputs) {
       const std::int64_t count = task.k - first < kBlockInputs ? task.k - first : kBlockInputs;
-      widen_block<Stored>(task.scratch, task, panel, panels, first, count);
+      const FloatBlock widened = widen_block<Stored>(task, panel, panels, first, count);
+      NextBlock next = next_block<Stored>(task, panel, first, tiles * ((panels + kTilePanels - 1) / kTilePanels));
       for (std::int64_t p = 0; p < panels; p += kTilePanels) {
         const bool one = panels - p < kTilePanels;
         const int most = (one ? 1 : kTilePanels) * kLanes;
         const std::int64_t columns = task.n - (panel + p) * kLanes;
-        const float* block = task.scratch + p * kBlockInputs * kLanes;
+        const FloatBlock block = {widened.data + p * widened.stride, widened.stride};
         for (std::int64_t row = 0; row < task.rows; row += kTileRows) {
           const std::int64_t rows = task.rows - row;
+          next.fetch_some();
           with_height(height_of(rows), [&](auto height) {
             constexpr int kRows = decltype(height)::value;
-            const OutputTile tile = {task.y + row * task.y_stride + (panel + p) * kLanes,
-                                     task.y_stride, static_cast<int>(rows < kRows ? rows : kRows),
+            const OutputTile tile = {task.y + row * task.y_stride + (panel + p) * kLanes, task.y_stride,
+                                     static_cast<int>(rows < kRows ? rows : kRows),
                                      static_cast<int>(columns < most ? columns : most)};
-            const float* x_tile = x + row * task.k + first * kRows;
+            const float* x_tile = x + first * height_of_all + row * count;
             if (one) {
               block_tile<kRows, 1>(tile, x_tile, block, count, first > 0);
             } else {
@@ -257,18 +326,22 @@ void multiply_floats(const MatmulTask& task) {
 
 std::int64_t float_tile_bytes(std::int64_t k) { return kTileRows * k * 4; }
 
-// x[rows][k] to tiles [k][height].
+// x[rows][k] to [block of k][tile][k of the block][height]: in the order of use.
 void pack_floats(const PackTask& task) {
+  const std::int64_t height_of_all = packed_height(task.rows);
   for (std::int64_t tile = task.first_tile; tile < task.end_tile; ++tile) {
     const std::int64_t row = tile * kTileRows;
     const std::int64_t left = task.rows - row;
     const int height = height_of(left);
     const int rows = static_cast<int>(left < height ? left : height);
     const float* from = task.x + row * task.x_stride;
-    float* to = reinterpret_cast<float*>(task.to) + row * task.k;
-    for (std::int64_t i = 0; i < task.k; ++i) {
-      for (int r = 0; r < rows; ++r) to[i * height + r] = from[r * task.x_stride + i];
-      for (int r = rows; r < height; ++r) to[i * height + r] = 0.0f;
+    for (std::int64_t first = 0; first < task.k; first += kBlockInputs) {
+      const std::int64_t count = task.k - first < kBlockInputs ? task.k - first : kBlockInputs;
+      float* to = reinterpret_cast<float*>(task.to) + first * height_of_all + row * count;
+      for (std::int64_t i = 0; i < count; ++i) {
+        for (int r = 0; r < rows; ++r) to[i * height + r] = from[r * task.x_stride + first + i];
+        for (int r = rows; r < height; ++r) to[i * height + r] = 0.0f;
+      }
     }
   }
 }
