@@ -38,7 +38,6 @@ void catch_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     if (std::signal(number, remember_signal) == SIG_IGN) std::signal(number, SIG_IGN);  // nohup
   }
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk
 }
 
 // "a:b" to the two layers.
