@@ -180,8 +180,9 @@ int run(Options& options) {
   const TokenLimits limits{config.vocab, config.context};
   const auto ops = options.model.make_ops();
   const cli::ScheduleOptions::Choice choice = options.schedule.choose(model, plan, *ops);
-  options.output.open(options.input.files);
-  options.stats.open(options.input.files);
+  const std::vector<std::string> sources = options.input.sources(options.model.path);
+  options.output.open(sources);
+  options.stats.open(sources);
 
   std::vector<TokenLine> lines;
   std::int64_t longest = limits.longest;
