@@ -58,9 +58,8 @@ double exact_log(double x) {
   const auto bits = std::bit_cast<std::uint64_t>(x);
   auto exponent = static_cast<int>(bits >> 52) - 1023;
   auto mantissa = std::bit_cast<double>((bits & 0x000fffffffffffffu) | 0x3ff0000000000000u);
-  if (mantissa > 0x1.6a09e667f3bcdp0) {  // sqrt(2) {
+  if (mantissa > 0x1.6a09e667f3bcdp0) {  // sqrt(2)
     mantissa *= 0.5;
-  }
     ++exponent;
   }
   const double f = mantissa - 1.0;  // exact

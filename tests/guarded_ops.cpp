@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
 #include "device/backend.h"
@@ -114,8 +113,6 @@ DevicePtr GuardedOps::allocate(std::size_t bytes) {
     used_ += rounded;
   }
   live_[offset] = bytes;
-  const Opened opened(*this);
-  std::memset(arena_ + offset, 0, rounded);
   return {arena_ + offset};
 }
 
@@ -127,7 +124,14 @@ void GuardedOps::release(DevicePtr memory, std::size_t bytes) {
     throw std::logic_error(fmt::format("release of {} bytes that were not allocated so", bytes));
   }
   live_.erase(found);
+  // The pages go back to the system, so that they are zero when handed out again and cost nothing
+  // to protect.
+  madvise(arena_ + offset, whole_pages(bytes), MADV_DONTNEED);
   free_.emplace(whole_pages(bytes), offset);
+  if (live_.empty()) {
+    free_.clear();
+    used_ = 0;
+  }
 }
 
 void GuardedOps::upload(DevicePtr to, const void* from, std::size_t bytes) {

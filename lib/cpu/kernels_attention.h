@@ -112,7 +112,11 @@ TL_INLINE void weigh_positions(const AttentionBlock& block, const float* p, floa
   using Stored = typename Kv::Stored;
   F32x16 acc[kRows][kPanels];
   const OutputTile tile = {values + panel * kLanes, stride, rows, kPanels * kLanes};
-  load_tile(acc, tile, resume);
+  if (resume) {
+    load_tile(acc, tile);
+  } else {
+    clear_tile(acc);
+  }
   for (int at = first; at < end;) {
     const int number = at / kLanes, lane = at % kLanes;
     const int count = end - at < kLanes - lane ? end - at : kLanes - lane;

@@ -69,6 +69,7 @@ template <typename Stored, int kRows, int kPanels, int kStepOfI, int kStepOfRow>
 TL_INLINE void multiply_tile(F32x16 (&acc)[kRows][kPanels], const float* x,
                              const Byte* const (&w)[kPanels], std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
+    if constexpr (kRows == kTileRows && kStepOfRow == 1) __builtin_prefetch(x + (i + 32) * kStepOfI);
     F32x16 weights[kPanels];
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) weights[p] = Stored::load_vector(w[p] + i * Stored::kBytes);
@@ -81,7 +82,7 @@ TL_INLINE void multiply_tile(F32x16 (&acc)[kRows][kPanels], const float* x,
   }
 }
 
-// Where a tile of y lies and how much of it exists.
+// Where a tile of results lies and how much of it exists.
 struct OutputTile {
   float* y;
   std::int64_t stride;
@@ -90,41 +91,58 @@ struct OutputTile {
 };
 
 template <int kRows, int kPanels>
-TL_INLINE void load_tile(F32x16 (&acc)[kRows][kPanels], const OutputTile& tile, bool resume) {
+TL_INLINE void clear_tile(F32x16 (&acc)[kRows][kPanels]) {
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) acc[r][p] = broadcast(0.0f);
   }
-  if (!resume) return;
-  const bool whole = tile.columns == kPanels * kLanes;
+}
+
+template <int kRows, int kPanels>
+TL_INLINE void load_whole_tile(F32x16 (&acc)[kRows][kPanels], const float* y, std::int64_t stride) {
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    if (r >= tile.rows) break;
 #pragma GCC unroll 16
-    for (int p = 0; p < kPanels; ++p) {
-      const float* from = tile.y + r * tile.stride + p * kLanes;
-      const int left = tile.columns - p * kLanes;
-      acc[r][p] = whole || left >= kLanes ? load(from) : load_first(from, left > 0 ? left : 0);
-    }
+    for (int p = 0; p < kPanels; ++p) acc[r][p] = load(y + r * stride + p * kLanes);
   }
 }
 
 template <int kRows, int kPanels>
-TL_INLINE void store_tile(const F32x16 (&acc)[kRows][kPanels], const OutputTile& tile) {
+TL_INLINE void store_whole_tile(const F32x16 (&acc)[kRows][kPanels], float* y, std::int64_t stride) {
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    if (r >= tile.rows) break;
 #pragma GCC unroll 16
-    for (int p = 0; p < kPanels; ++p) {
-      float* to = tile.y + r * tile.stride + p * kLanes;
-      const int left = tile.columns - p * kLanes;
-      if (left >= kLanes) {
-        store(to, acc[r][p]);
-      } else if (left > 0) {
-        store_first(to, acc[r][p], left);
-      }
-    }
+    for (int p = 0; p < kPanels; ++p) store(y + r * stride + p * kLanes, acc[r][p]);
+  }
+}
+
+// Tiles at the edge of y go through a whole tile of their own.
+template <int kRows, int kPanels>
+TL_INLINE void load_tile(F32x16 (&acc)[kRows][kPanels], const OutputTile& tile) {
+  if (tile.rows == kRows && tile.columns == kPanels * kLanes) {
+    load_whole_tile(acc, tile.y, tile.stride);
+    return;
+  }
+  alignas(64) float whole[kRows * kPanels * kLanes] = {};
+  for (int r = 0; r < tile.rows; ++r) {
+    __builtin_memcpy(whole + r * kPanels * kLanes, tile.y + r * tile.stride,
+                     static_cast<std::size_t>(tile.columns) * sizeof(float));
+  }
+  load_whole_tile(acc, whole, kPanels * kLanes);
+}
+
+template <int kRows, int kPanels>
+TL_INLINE void store_tile(const F32x16 (&acc)[kRows][kPanels], const OutputTile& tile) {
+  if (tile.rows == kRows && tile.columns == kPanels * kLanes) {
+    store_whole_tile(acc, tile.y, tile.stride);
+    return;
+  }
+  alignas(64) float whole[kRows * kPanels * kLanes];
+  store_whole_tile(acc, whole, kPanels * kLanes);
+  for (int r = 0; r < tile.rows; ++r) {
+    __builtin_memcpy(tile.y + r * tile.stride, whole + r * kPanels * kLanes,
+                     static_cast<std::size_t>(tile.columns) * sizeof(float));
   }
 }
 
@@ -139,7 +157,7 @@ void stream_tile(const MatmulTask& task, std::int64_t panel) {
   const OutputTile tile = {
       task.y + panel * kLanes, task.y_stride, static_cast<int>(task.rows),
       static_cast<int>(columns < kPanels * kLanes ? columns : kPanels * kLanes)};
-  load_tile(acc, tile, false);
+  clear_tile(acc);
   multiply_tile<Stored, kRows, kPanels, kRows, 1>(acc, reinterpret_cast<const float*>(task.x), w,
                                                   task.k);
   store_tile(acc, tile);
@@ -185,7 +203,11 @@ void block_tile(const OutputTile& tile, const float* x, const float* block, std:
   for (int p = 0; p < kPanels; ++p)
     w[p] = reinterpret_cast<const Byte*>(block + p * kBlockInputs * kLanes);
   F32x16 acc[kRows][kPanels];
-  load_tile(acc, tile, resume);
+  if (resume) {
+    load_tile(acc, tile);
+  } else {
+    clear_tile(acc);
+  }
   multiply_tile<StoredF32, kRows, kPanels, kRows, 1>(acc, x, w, count);
   store_tile(acc, tile);
 }
@@ -199,28 +221,26 @@ void multiply_many_rows(const MatmulTask& task) {
     for (std::int64_t first = 0; first < task.k; first += kBlockInputs) {
       const std::int64_t count = task.k - first < kBlockInputs ? task.k - first : kBlockInputs;
       widen_block<Stored>(task.scratch, task, panel, panels, first, count);
-      for (std::int64_t row = 0; row < task.rows; row += kTileRows) {
-        const int height = height_of(task.rows - row);
-        const float* x_tile = x + row * task.k + first * height;
-        with_height(height, [&](auto fixed) {
-          constexpr int kRows = decltype(fixed)::value;
-          OutputTile tile = {task.y + row * task.y_stride + panel * kLanes, task.y_stride,
-                             static_cast<int>(task.rows - row < kRows ? task.rows - row : kRows),
-                             0};
-          for (std::int64_t p = 0; p < panels; p += kTilePanels) {
-            const float* block = task.scratch + p * kBlockInputs * kLanes;
-            const std::int64_t columns = task.n - (panel + p) * kLanes;
-            const bool one = panels - p < kTilePanels;
-            const int most = (one ? 1 : kTilePanels) * kLanes;
-            tile.columns = static_cast<int>(columns < most ? columns : most);
+      for (std::int64_t p = 0; p < panels; p += kTilePanels) {
+        const bool one = panels - p < kTilePanels;
+        const int most = (one ? 1 : kTilePanels) * kLanes;
+        const std::int64_t columns = task.n - (panel + p) * kLanes;
+        const float* block = task.scratch + p * kBlockInputs * kLanes;
+        for (std::int64_t row = 0; row < task.rows; row += kTileRows) {
+          const std::int64_t rows = task.rows - row;
+          with_height(height_of(rows), [&](auto height) {
+            constexpr int kRows = decltype(height)::value;
+            const OutputTile tile = {task.y + row * task.y_stride + (panel + p) * kLanes,
+                                     task.y_stride, static_cast<int>(rows < kRows ? rows : kRows),
+                                     static_cast<int>(columns < most ? columns : most)};
+            const float* x_tile = x + row * task.k + first * kRows;
             if (one) {
               block_tile<kRows, 1>(tile, x_tile, block, count, first > 0);
             } else {
               block_tile<kRows, kTilePanels>(tile, x_tile, block, count, first > 0);
             }
-            tile.y += kTilePanels * kLanes;
-          }
-        });
+          });
+        }
       }
     }
   }

@@ -168,7 +168,11 @@ void quantised_tile(const MatmulTask& task, const OutputTile& tile, const Byte* 
     scales[p] = task.scales + at * kLanes * 2;
   }
   F32x16 acc[kRows][kPanels];
-  load_tile(acc, tile, first_group > 0);
+  if (first_group > 0) {
+    load_tile(acc, tile);
+  } else {
+    clear_tile(acc);
+  }
   multiply_quantised_tile<Dot, kRows, kPanels>(acc, x + first_group * kRows * kPackedGroupBytes, w,
                                                scales, groups);
   store_tile(acc, tile);

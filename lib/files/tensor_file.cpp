@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "error.h"
+#include "files/json_text.h"
 
 namespace tinyloop {
 
@@ -100,8 +101,8 @@ class HeaderReader {
       if (row.name == text) entries.back().type = row.type;
     }
     if (!entries.back().type) {
-      throw Error(ErrorKind::data, "{}: tensor {}: type '{}' is not known", where_,
-                  entries.back().name, text.substr(0, 40));
+      throw Error(ErrorKind::data, "{}: tensor {}: type {} is not known", where_,
+                  entries.back().name, json_string(text.substr(0, 40)));
     }
     return true;
   }

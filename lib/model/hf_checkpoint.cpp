@@ -3,11 +3,13 @@
 // Not the conversion: that is import_hf.
 #include "model/hf_checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "error.h"
+#include "files/json_text.h"
 #include "model/hf_json.h"
 
 namespace tinyloop {
@@ -25,9 +27,10 @@ HfCheckpoint HfCheckpoint::open(const std::string& folder) {
   } else if (std::filesystem::exists(index, ignored)) {
     shard_of = HfJson::read(index).text_map("weight_map");
     for (const auto& [tensor, shard] : shard_of) {
-      if (shard.find('/') != std::string::npos || shard.find('\0') != std::string::npos) {
+      const auto is_odd = [](char c) { return c == '/' || static_cast<unsigned char>(c) < ' '; };
+      if (shard.empty() || std::any_of(shard.begin(), shard.end(), is_odd)) {
         throw Error(ErrorKind::data, "{}: tensor {}: its shard is not a plain file name", index,
-                    tensor);
+                    json_string(tensor.substr(0, 100)));
       }
       if (!shards.emplace(shard, checkpoint.files_.size()).second) continue;
       checkpoint.files_.push_back(TensorFile::open(folder + "/" + shard));
@@ -36,7 +39,7 @@ HfCheckpoint HfCheckpoint::open(const std::string& folder) {
       const TensorFile& file = checkpoint.files_[shards.at(shard)];
       if (file.find(tensor) == nullptr) {
         throw Error(ErrorKind::data, "{}: tensor {} is missing, which {} says is here", file.path(),
-                    tensor, index);
+                    json_string(tensor.substr(0, 100)), index);
       }
     }
   } else {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "error.h"
+#include "files/json_text.h"
 
 namespace tinyloop {
 
@@ -72,8 +73,8 @@ void check_format(const TensorFile& file) {
                 file.path());
   }
   if (found->second != kModelFormat) {
-    throw Error(ErrorKind::data, "{}: has format '{}', this program reads '{}'", file.path(),
-                found->second.substr(0, 40), kModelFormat);
+    throw Error(ErrorKind::data, "{}: has format {}, this program reads \"{}\"", file.path(),
+                json_string(found->second.substr(0, 40)), kModelFormat);
   }
 }
 

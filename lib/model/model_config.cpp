@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "error.h"
+#include "files/json_text.h"
 
 namespace tinyloop {
 
@@ -122,8 +123,8 @@ class FieldReader {
       bool found = false;
       each_field(known, [&](const char* key, const auto&) { found = found || item.key() == key; });
       if (!found) {
-        throw Error(ErrorKind::data, "{}: configuration: key '{}' is not known", where_,
-                    item.key());
+        throw Error(ErrorKind::data, "{}: configuration: key {} is not known", where_,
+                    json_string(item.key().substr(0, 40)));
       }
     }
   }

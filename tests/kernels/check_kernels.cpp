@@ -78,15 +78,15 @@ QuantisedRow quantise(std::span<const float> x) {
 void check_matmul(WeightType type, std::int64_t rows, std::int64_t n, std::int64_t k,
                   Random& random) {
   INFO("matmul ", name_of(type), " rows ", rows, " n ", n, " k ", k);
-  const Floats w = random.floats(n * k, 0.5f), x = random.floats(rows * k, 3.0f);
+  const PackedMatrix w(type, n, k, random.floats(n * k, 0.5f));
+  const Floats x = random.floats(rows * k, 3.0f);
   const Floats y = check_all_devices(rows, [&](Ops& ops, std::int64_t first, std::int64_t count) {
-    const TestedMatrix matrix(ops, type, n, k, w);
+    const DeviceMatrix matrix(ops, w);
     const GuardedRows in(ops, count, k, some_rows(x, k, first, count)), out(ops, count, n);
     ops.matmul(out.rows(), in.rows(), matrix.matrix(), count);
     return out.read();
   });
 
-  const TestedMatrix matrix(*tested_devices()[0].ops, type, n, k, w);
   ErrorCount errors;
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::span<const float> row = some_rows(x, k, r, 1);
@@ -98,7 +98,7 @@ void check_matmul(WeightType type, std::int64_t rows, std::int64_t n, std::int64
         const double factor = is_quantised(type) ? static_cast<double>(quantised.q[at]) *
                                                        static_cast<double>(quantised.scale[at / 32])
                                                  : static_cast<double>(row[at]);
-        const double term = factor * static_cast<double>(matrix.value(j, i));
+        const double term = factor * static_cast<double>(w.value(j, i));
         sum += term;
         magnitude += std::fabs(term);
       }
@@ -141,12 +141,13 @@ TEST_CASE("matmul keeps NaN in its own row and column") {
   const std::int64_t n = 40, k = 70;
   Random random(3);
   for (const WeightType type : kTypes) {
-    const Floats w = random.floats(n * k), clean = random.floats(3 * k);
+    const PackedMatrix w(type, n, k, random.floats(n * k));
+    const Floats clean = random.floats(3 * k);
     Floats x = clean;
     x[static_cast<std::size_t>(k + 7)] = std::numeric_limits<float>::quiet_NaN();
     for (const TestedDevice& device : tested_devices()) {
       INFO(name_of(type), " on ", device.label);
-      const TestedMatrix matrix(*device.ops, type, n, k, w);
+      const DeviceMatrix matrix(*device.ops, w);
       const GuardedRows in(*device.ops, 3, k, x), other(*device.ops, 3, k, clean),
           out(*device.ops, 3, n);
       device.ops->matmul(out.rows(), other.rows(), matrix.matrix(), 3);
@@ -161,12 +162,13 @@ TEST_CASE("matmul keeps NaN in its own row and column") {
 TEST_CASE("quantised activations of zeros, tiny and huge values") {
   const std::int64_t n = 16, k = 96;
   Random random(4);
-  const Floats w = random.floats(n * k);
+  const Floats values = random.floats(n * k);
   for (const float magnitude : {0.0f, 1e-44f, 1e-38f, 1e-30f, 1e30f}) {
     const Floats x = random.floats(k, magnitude);
     for (const WeightType type : {WeightType::q8, WeightType::q4}) {
+      const PackedMatrix w(type, n, k, values);
       const Floats y = check_all_devices(1, [&](Ops& ops, std::int64_t, std::int64_t) {
-        const TestedMatrix matrix(ops, type, n, k, w);
+        const DeviceMatrix matrix(ops, w);
         const GuardedRows in(ops, 1, k, x), out(ops, 1, n);
         ops.matmul(out.rows(), in.rows(), matrix.matrix(), 1);
         return out.read();
@@ -332,13 +334,13 @@ TEST_CASE("embed") {
   for (const WeightType type : kTypes) {
     for (const std::int64_t k : {1, 31, 67, 512}) {
       const std::int64_t vocab = 37;
-      const Floats w = random.floats(vocab * k);
+      const PackedMatrix w(type, vocab, k, random.floats(vocab * k));
       std::vector<TokenId> ids = {0, 36, 5, 5, 16, 15};
       const auto rows = static_cast<std::int64_t>(ids.size());
       const float scale = 1.5f;
       const Floats y =
           check_all_devices(rows, [&](Ops& ops, std::int64_t first, std::int64_t count) {
-            const TestedMatrix table(ops, type, vocab, k, w);
+            const DeviceMatrix table(ops, w);
             const GuardedRows out(ops, count, k);
             ops.embed(out.rows(), table.matrix(),
                       std::span(ids).subspan(static_cast<std::size_t>(first),
@@ -346,10 +348,9 @@ TEST_CASE("embed") {
                       scale);
             return out.read();
           });
-      const TestedMatrix table(*tested_devices()[0].ops, type, vocab, k, w);
       std::int64_t wrong = 0;
       for (std::int64_t i = 0; i < rows * k; ++i) {
-        const float expected = scale * table.value(ids[static_cast<std::size_t>(i / k)], i % k);
+        const float expected = scale * w.value(ids[static_cast<std::size_t>(i / k)], i % k);
         if (y[static_cast<std::size_t>(i)] != expected) ++wrong;
       }
       CHECK(wrong == 0);

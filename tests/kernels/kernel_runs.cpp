@@ -103,13 +103,13 @@ std::vector<float> GuardedRows::read() const {
   return content;
 }
 
-TestedMatrix::TestedMatrix(Ops& ops, WeightType t, std::int64_t outputs, std::int64_t inputs,
+PackedMatrix::PackedMatrix(WeightType t, std::int64_t outputs, std::int64_t inputs,
                            std::span<const float> values)
     : type(t),
       n(outputs),
       k(inputs),
-      host_data(packed_data_bytes(t, outputs, inputs)),
-      host_scales(packed_scale_bytes(t, outputs, inputs)) {
+      data(packed_data_bytes(t, outputs, inputs)),
+      scales(packed_scale_bytes(t, outputs, inputs)) {
   const std::size_t data_bytes = packed_data_bytes(t, kPanel, k),
                     scale_bytes = packed_scale_bytes(t, kPanel, k);
   for (std::int64_t panel = 0; panel < panels_of(n); ++panel) {
@@ -117,17 +117,23 @@ TestedMatrix::TestedMatrix(Ops& ops, WeightType t, std::int64_t outputs, std::in
     const std::int64_t count = std::min(kPanel, n - panel * kPanel) * k;
     std::copy_n(values.begin() + panel * kPanel * k, count, rows.begin());
     const auto p = static_cast<std::size_t>(panel);
-    pack_panel(type, k, rows, std::span(host_data).subspan(p * data_bytes, data_bytes),
-               std::span(host_scales).subspan(p * scale_bytes, scale_bytes));
+    pack_panel(type, k, rows, std::span(data).subspan(p * data_bytes, data_bytes),
+               std::span(scales).subspan(p * scale_bytes, scale_bytes));
   }
-  data = DeviceBuffer(ops, host_data.size());
-  scales = DeviceBuffer(ops, host_scales.size());
-  ops.upload(data.ptr(), host_data.data(), host_data.size());
-  ops.upload(scales.ptr(), host_scales.data(), host_scales.size());
 }
 
-float TestedMatrix::value(std::int64_t row, std::int64_t column) const {
-  return unpack_value(type, k, host_data, host_scales, row, column);
+float PackedMatrix::value(std::int64_t row, std::int64_t column) const {
+  return unpack_value(type, k, data, scales, row, column);
+}
+
+DeviceMatrix::DeviceMatrix(Ops& ops, const PackedMatrix& packed)
+    : type(packed.type),
+      n(packed.n),
+      k(packed.k),
+      data(ops, packed.data.size()),
+      scales(ops, packed.scales.size()) {
+  ops.upload(data.ptr(), packed.data.data(), packed.data.size());
+  ops.upload(scales.ptr(), packed.scales.data(), packed.scales.size());
 }
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {

@@ -56,16 +56,23 @@ class GuardedRows {
   DeviceBuffer buffer_;
 };
 
-// A weight matrix in device memory and its values as stored.
-struct TestedMatrix {
-  TestedMatrix(Ops& ops, WeightType type, std::int64_t n, std::int64_t k,
-               std::span<const float> values);
-  Matrix matrix() const { return {type, n, k, data.ptr(), scales.ptr()}; }
+// A weight matrix, packed on the host.
+struct PackedMatrix {
+  PackedMatrix(WeightType type, std::int64_t n, std::int64_t k, std::span<const float> values);
   float value(std::int64_t row, std::int64_t column) const;  // as the packed form holds it
 
   WeightType type;
   std::int64_t n, k;
-  std::vector<std::byte> host_data, host_scales;
+  std::vector<std::byte> data, scales;
+};
+
+// The same in device memory.
+struct DeviceMatrix {
+  DeviceMatrix(Ops& ops, const PackedMatrix& packed);
+  Matrix matrix() const { return {type, n, k, data.ptr(), scales.ptr()}; }
+
+  WeightType type;
+  std::int64_t n, k;
   DeviceBuffer data, scales;
 };
 

@@ -335,13 +335,17 @@ TEST_CASE(
   edited("\"model.embed_tokens.weight\":\"s0.", "\"model.embed_tokens.weight\":\"s2.");
   CHECK_ERROR(convert(), io, "s2.safetensors: No such file");
   edited("\"model.embed_tokens.weight\":\"s0.", "\"model.embed_tokens.weight\":\"s1.");
-  CHECK_ERROR(convert(), data, "s1.safetensors: tensor model.embed_tokens.weight is missing");
+  CHECK_ERROR(convert(), data, "s1.safetensors: tensor \"model.embed_tokens.weight\" is missing");
   edited("\"model.norm.weight\":\"s1.safetensors\",", "");
   CHECK_ERROR(convert(), data, "s1.safetensors: tensor model.norm.weight");
   edited("\"weight_map\":{", "\"weight_map\":{\"more\":\"s0.safetensors\",");
-  CHECK_ERROR(convert(), data, "s0.safetensors: tensor more is missing");
+  CHECK_ERROR(convert(), data, "s0.safetensors: tensor \"more\" is missing");
   edited("s0.safetensors", "../one/model.safetensors");
   CHECK_ERROR(convert(), data, "its shard is not a plain file name");
+  edited("\"s0.safetensors\"", "\"\\u001b[2J\"");
+  CHECK_ERROR(convert(), data, "its shard is not a plain file name");
+  edited("\"weight_map\":{", "\"weight_map\":{\"\\n\":\"s0.safetensors\",");
+  CHECK_ERROR(convert(), data, "tensor \"\\u000a\" is missing");
   edited("weight_map", "weights");
   CHECK_ERROR(convert(), data, "index.json: weight_map is missing");
   edited("\"s0.safetensors\"", "0");
@@ -395,8 +399,10 @@ TEST_CASE("weights that do not fit are refused by name and leave nothing") {
        set(down, 1, -65520.0f)},
       {"tensor " + down + ": value 3.4", WeightType::bf16,
        set(down, 1, std::numeric_limits<float>::max())},
-      {"tensor " + down + ": value 8.4", WeightType::q8, set(down, 1, 8.4e6f)},
-      {"tensor " + down + ": value 46", WeightType::q4, set(down, 1, 4.6e5f)},
+      {"tensor " + down + ": value 8400000 at element 1 is too large for q8", WeightType::q8,
+       set(down, 1, 8.4e6f)},
+      {"tensor " + down + ": value 460000 at element 1 is too large for q4", WeightType::q4,
+       set(down, 1, 4.6e5f)},
   };
   write_file(folder.file("m.tinyloop"), "old");
   for (const Case& example : cases) {

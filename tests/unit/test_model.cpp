@@ -286,7 +286,7 @@ TEST_CASE("what does not fit the configuration is refused by name") {
        [](Plans&, Metadata& m) { m.erase("format"); }},
       {"is a safetensors file but not a .tinyloop file",
        [](Plans&, Metadata& m) { m["format"] = "pt"; }},
-      {"has format 'tinyloop 2', this program reads 'tinyloop 1'",
+      {"has format \"tinyloop 2\", this program reads \"tinyloop 1\"",
        [](Plans&, Metadata& m) { m["format"] = "tinyloop 2"; }},
       {"'config' is missing", [](Plans&, Metadata& m) { m.erase("config"); }},
       {"'fingerprint' is missing", [](Plans&, Metadata& m) { m.erase("fingerprint"); }},

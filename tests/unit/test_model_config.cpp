@@ -145,7 +145,7 @@ TEST_CASE("each key must be there, once known, and of its type") {
                 "the value of '" + std::string(key) + "' is wrong");
   }
   CHECK_ERROR(config_from_json(replaced(kOuroJson, "{", "{\"other\":1,"), "it"), data,
-              "key 'other' is not known");
+              "key \"other\" is not known");
   const std::pair<const char*, const char*> wrong[] = {
       {"\"vocab\":256", "\"vocab\":256.0"},
       {"\"vocab\":256", "\"vocab\":\"256\""},

@@ -125,7 +125,7 @@ TEST_CASE("headers that lie are refused with the reason") {
       {R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8],"more":{}}})", "an object"},
       {R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8],"more":"x"}})", "a text"},
       {R"({"a":{"dtype":"U8","shape":[[8]],"data_offsets":[0,8]}})", "a list"},
-      {one("\"F8_E4M3\"", "[8]", "[0,8]"), "tensor a: type 'F8_E4M3' is not known"},
+      {one("\"F8_E4M3\"", "[8]", "[0,8]"), "tensor a: type \"F8_E4M3\" is not known"},
       {one("8", "[8]", "[0,8]"), "a number"},
       {one("\"U8\"", "8", "[0,8]"), "a number"},
       {one("\"U8\"", "[-8]", "[0,8]"), "a negative number"},

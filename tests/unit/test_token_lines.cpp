@@ -314,7 +314,6 @@ TEST_CASE("objects: what is wrong") {
                                                 {"{\"tokens\":[1]} x", 16},
                                                 {"{\"tokens\":[1]}{}", 15},
                                                 {"{tokens:[1]}", 2},
-                                                
                                                 {"{\"id\":\"\xff\",\"tokens\":[1]}", 8},
                                                 {"// {}", 1}}) {
     const std::string error = json_error(text);

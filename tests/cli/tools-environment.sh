@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# The environment gives defaults that options outrank; wrong values are USAGE and name the variable or its option.
+. "$EXPECT"
+generate() { tl-generate -m "$MODELS/m.tinyloop" -n 6 --temperature 0 prompts "$@"; }
+with() { # VARIABLE=VALUE COMMAND...
+  local -x "$1"
+  shift
+  "$@"
+}
+refused_with() { # VARIABLE=VALUE TEXT
+  ends 2 with "$1" tl-generate -m "$MODELS/m.tinyloop" prompts
+  [ ! -s out ] && [ "$(wc -l <err)" -eq 1 ] || fail "$1: $(cat out err)"
+  holds err "$2"
+}
+echo '1 2 3' >prompts
+generate >wanted
+for setting in TL_THREADS=1 TL_THREADS=3 TL_CPU_ISA=portable TINYLOOP_KV_INT8=0 TINYLOOP_KV_INT8= TINYLOOP_KV_H_MODE=off; do
+  with $setting generate >other
+  same wanted other
+done
+refused_with TL_THREADS=many many
+refused_with TL_CPU_ISA=mmx mmx
+refused_with TINYLOOP_KV_INT8=yes TINYLOOP_KV_INT8
+refused_with TINYLOOP_KV_INT4=2 TINYLOOP_KV_INT4
+refused_with TINYLOOP_KV_H_MODE=h8 TINYLOOP_KV_H_MODE
+ends 2 with TINYLOOP_KV_INT8=1 with TINYLOOP_KV_INT4=1 generate
+with TL_CPU_ISA=mmx generate --isa portable >other
+same wanted other
+with TINYLOOP_KV_H_MODE=h8 generate --kv f16 >other
+same wanted other
