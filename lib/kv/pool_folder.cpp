@@ -75,6 +75,12 @@ bool abandoned(const std::string& path, std::string_view name) {
   return gone;
 }
 
+std::string settings_text(const PoolSettings& settings) {
+  return fmt::format(R"({{"format":{},"capacity":{},"max_bytes":{},"policy":"{}"}})"
+                     "\n",
+                     kPoolVersion, settings.capacity, settings.max_bytes, name_of(settings.policy));
+}
+
 void sweep_folder(const std::string& path) {
   std::vector<std::string> names;
   for_each_name(path, [&](std::string_view name) {
@@ -145,11 +151,15 @@ PoolSettings PoolFolder::settings() const {
 
 void PoolFolder::set_settings(const PoolSettings& settings) const {
   AtomicFile file(path_ + "/pool.json");
-  file.write(fmt::format(R"({{"format":{},"capacity":{},"max_bytes":{},"policy":"{}"}})"
-                         "\n",
-                         kPoolVersion, settings.capacity, settings.max_bytes,
-                         name_of(settings.policy)));
+  file.write(settings_text(settings));
   file.commit();
+}
+
+void PoolFolder::mark() const {
+  if (::access((path_ + "/pool.json").c_str(), F_OK) == 0) return;
+  AtomicFile file(path_ + "/pool.json");
+  file.write(settings_text({}));
+  file.commit_new();
 }
 
 std::vector<std::string> PoolFolder::identities() const {

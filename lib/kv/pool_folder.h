@@ -50,6 +50,8 @@ class PoolFolder {
   // of a newer format. Without pool.json: the defaults.
   PoolSettings settings() const;
   void set_settings(const PoolSettings& settings) const;  // throws Error(io)
+  // Writes the defaults where there are no settings yet, so that the pool says its format.
+  void mark() const;
 
   // The listing is the index. Other names are left alone. Throws Error(io), but a missing identity
   // has no keys.

@@ -75,7 +75,7 @@ void PrefixPool::prepare(const std::optional<PoolSettings>& settings) {
   folder_.create();
   folder_.settings();  // a pool that is not understood is left as it is
   folder_.sweep();
-  if (!settings) return;
+  if (!settings) return folder_.mark();
   folder_.set_settings(*settings);
   evict_now(folder_, {std::max<std::int64_t>(1, settings->capacity),
                       settings->max_bytes > 0 ? settings->max_bytes : -1, settings->policy});
