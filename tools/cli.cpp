@@ -168,6 +168,7 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body) 
   occupy_standard_descriptors();
   // A closed pipe ends the tool quietly; a parent may have left the signal ignored.
   std::signal(SIGPIPE, SIG_DFL);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk
   tool_name = app.get_name();
   add_common_options(app);
   const int code = run_body(app, argc, argv, body);

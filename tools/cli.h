@@ -110,9 +110,16 @@ struct InputOptions {
   std::vector<TokenLine> read_all(TokenLimits limits) const;
   // Calls `take` for each sequence as it is read, with the same checks.
   void for_each(TokenLimits limits, const std::function<void(TokenLine)>& take) const;
+  // What an output may not replace: the files, standard input where there is none, and the model.
+  std::vector<std::string> sources(const std::string& model) const;
   // Calls `take` for each line, wrong and empty ones included.
   void for_each_line(TokenLimits limits, const std::function<void(TokenLine)>& take) const;
 };
+
+// Throws Error(usage) naming `option` if writing `path` would replace one of the inputs, whatever
+// its name ("-" among them is standard input).
+void refuse_inputs(const std::string& path, std::string_view option,
+                   const std::vector<std::string>& inputs);
 
 // A stream that stands already (stdout, stderr, a device, a pipe) or a file that gets its name at
 // the end.

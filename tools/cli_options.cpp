@@ -157,7 +157,12 @@ std::int64_t LoopOptions::chunk() const { return prefill_chunk > 0 ? prefill_chu
 
 LoopPlan LoopOptions::plan(const ModelConfig& config) const {
   kv_mode();  // a wrong environment is better told before any work
-  const LoopPlan plan = make_loop_plan(config, loops, window);
+  LoopPlan plan;
+  try {
+    plan = make_loop_plan(config, loops, window);
+  } catch (const Error& error) {
+    throw Error(error.kind(), "--loops: {}", error.what());  // the window has been checked
+  }
   if (plan.loops > config.trained_loops) {
     warn(fmt::format("{} loops, but the model was trained with {}", plan.loops,
                      config.trained_loops));

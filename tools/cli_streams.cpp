@@ -22,10 +22,6 @@ bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-void refuse_input(bool is_input, std::string_view option, const std::string& path) {
-  if (is_input) throw Error(ErrorKind::usage, "{} {}: the file is also an input", option, path);
-}
-
 }  // namespace
 
 void InputOptions::add(CLI::App& app) {
@@ -73,6 +69,24 @@ std::vector<TokenLine> InputOptions::read_all(TokenLimits limits) const {
   return lines;
 }
 
+std::vector<std::string> InputOptions::sources(const std::string& model) const {
+  std::vector<std::string> all = files.empty() ? std::vector<std::string>{"-"} : files;
+  all.push_back(model);
+  return all;
+}
+
+void refuse_inputs(const std::string& path, std::string_view option,
+                   const std::vector<std::string>& inputs) {
+  struct stat status, other;
+  const bool exists = file_status(path, status);
+  for (const std::string& input : inputs) {
+    if (input == path || (exists && file_status(input, other) && S_ISREG(status.st_mode) &&
+                          same_file(status, other))) {
+      throw Error(ErrorKind::usage, "{} {}: the file is also an input", option, path);
+    }
+  }
+}
+
 void Sink::open(const std::string& path, std::FILE* standard, std::string_view name,
                 std::string_view option, const std::vector<std::string>& inputs) {
   name_ = path == "-" ? std::string(name) : path;
@@ -82,7 +96,7 @@ void Sink::open(const std::string& path, std::FILE* standard, std::string_view n
   }
   struct stat status;
   if (!file_status(path, status)) {
-    for (const std::string& input : inputs) refuse_input(input == path, option, path);
+    refuse_inputs(path, option, inputs);
     file_ = std::make_unique<AtomicFile>(path);
     return;
   }
@@ -98,10 +112,7 @@ void Sink::open(const std::string& path, std::FILE* standard, std::string_view n
     }
   }
   if (S_ISREG(status.st_mode)) {
-    for (const std::string& input : inputs) {
-      struct stat other;
-      refuse_input(file_status(input, other) && same_file(status, other), option, path);
-    }
+    refuse_inputs(path, option, inputs);
     file_ = std::make_unique<AtomicFile>(path);
     return;
   }
@@ -143,8 +154,7 @@ void Output::add(CLI::App& app) {
 }
 
 void Output::open(const std::vector<std::string>& inputs) {
-  sink_.open(path_, stdout, "standard output", "--output",
-             inputs.empty() ? std::vector<std::string>{"-"} : inputs);
+  sink_.open(path_, stdout, "standard output", "--output", inputs);
 }
 
 void StatsOutput::add(CLI::App& app) {
@@ -156,8 +166,7 @@ void StatsOutput::add(CLI::App& app) {
 void StatsOutput::open(const std::vector<std::string>& inputs) {
   if (!wanted()) return;
   // CLI11 calls a flag without a value "true"; a file of that name is ./true
-  sink_.open(path_ == "true" ? "-" : path_, stderr, "standard error", "--stats",
-             inputs.empty() ? std::vector<std::string>{"-"} : inputs);
+  sink_.open(path_ == "true" ? "-" : path_, stderr, "standard error", "--stats", inputs);
 }
 
 void StatsOutput::write(std::string_view line) {

@@ -22,7 +22,7 @@ using namespace tinyloop;
 struct Options {
   std::string folder, out;
   std::string dtype = "keep";
-  std::string loop_layers;
+  std::optional<std::string> loop_layers;
   LoopedRange looped;
   bool json = false;
 };
@@ -38,7 +38,6 @@ void catch_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     if (std::signal(number, remember_signal) == SIG_IGN) std::signal(number, SIG_IGN);  // nohup
   }
-  std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk
 }
 
 // "a:b" to the two layers.
@@ -113,8 +112,8 @@ std::string as_text(const ImportReport& report) {
 int convert(Options& options, bool progress) {
   ImportOptions import;
   if (options.dtype != "keep") import.type = parse_weight_type(options.dtype);
-  if (!options.loop_layers.empty()) {
-    parse_range(options.loop_layers, options.looped);
+  if (options.loop_layers) {
+    parse_range(*options.loop_layers, options.looped);
     import.looped = options.looped;
   }
   import.progress = [progress](std::int64_t done, std::int64_t total) {

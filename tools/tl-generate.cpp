@@ -189,8 +189,9 @@ int generate(Options& options) {
   validate(options.sampling.options(), config.vocab);
   validate(options.stop.rules(config), config.vocab);
   const TokenLimits limits{config.vocab, config.context};
-  options.output.open(options.input.files);
-  options.stats.open(options.input.files);
+  const std::vector<std::string> sources = options.input.sources(options.model.path);
+  options.output.open(sources);
+  options.stats.open(sources);
 
   const auto ops = options.model.make_ops();
   std::vector<TokenLine> lines;

@@ -56,6 +56,8 @@ std::vector<Part> parts_of(const Model& model) {
   }
   count(parts[2], model.adapter());
   count(parts[2], model.exit_gate());
+  const float exit_bias = model.exit_bias();
+  if (config.exit_gate) count(parts[2], VectorView(&exit_bias, 1));
   if (!config.tied_head) count(parts[4], model.head());
   count(parts[4], model.final_norm());
   std::erase_if(parts, [](const Part& part) { return part.bytes == 0; });
@@ -245,7 +247,7 @@ int inspect(Options& options) {
   }
   const Model model = options.model.open();
   if (options.verify) model.verify();
-  options.output.open(options.input.files);
+  options.output.open(options.input.sources(options.model.path));
   if (options.trace) {
     trace_lines(options, model);
   } else {
@@ -265,8 +267,11 @@ int main(int argc, char** argv) {
   options.model.add(app);
   options.input.add(app);
   options.loop.add(app);
-  app.add_flag("--trace", options.trace,
-               "Show what each loop does to the last position of each prompt");
+  CLI::Option* trace = app.add_flag("--trace", options.trace,
+                                    "Show what each loop does to the last position of each prompt");
+  for (const char* name : {"--kv", "--init-state", "--prefill-chunk", "--input-format"}) {
+    app.get_option(name)->needs(trace);
+  }
   app.add_flag("--json", options.json, "Write JSON instead of a table");
   app.add_flag("--verify", options.verify, "Read all weights and compare them with their hashes");
   cli::add_number(app, "--length", options.length, 1, std::int64_t{1} << 40,

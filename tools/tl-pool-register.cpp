@@ -73,7 +73,7 @@ int register_all(Options& options) {
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
   InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
-  options.output.open(options.input.files);
+  options.output.open(options.input.sources(options.model.path));
   const auto ops = options.model.make_ops();
   std::vector<std::vector<TokenId>> prefixes;
   std::size_t longest = 1;

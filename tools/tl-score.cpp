@@ -65,7 +65,10 @@ int score_lines(Options& options) {
     plans.push_back(options.loop.plan(config));
   }
   const InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
-  options.output.open(options.input.files);
+  const std::vector<std::string> sources = options.input.sources(options.model.path);
+  options.output.open(sources);
+  cli::refuse_inputs(options.logits_path, "--logits", sources);
+  cli::refuse_inputs(options.states_path, "--states", sources);
   const auto ops = options.model.make_ops();
   const std::vector<TokenLine> lines = options.input.read_all({config.vocab, config.context});
   std::int64_t longest = 1;
@@ -116,6 +119,7 @@ int main(int argc, char** argv) {
   app.add_option("--loops", options.loops,
                  "Loop counts, such as 4 or 1,2,4 (default: the model's own)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 1 << 20));
   app.add_flag("--per-token", options.per_token, "Also write each token's log-probability");
   app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");

@@ -40,6 +40,13 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
+// An integer that every JSON reader takes for the same number.
+bool is_integer(const Json& value) {
+  constexpr std::int64_t kGreatest = std::int64_t{1} << 53;
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>() <= std::uint64_t{kGreatest};
+  return value.is_number_integer() && value.get<std::int64_t>() >= -kGreatest;
+}
+
 }  // namespace
 
 struct HfJson::Value {
@@ -80,11 +87,7 @@ bool HfJson::truthy(const char* key) const {
 std::int64_t HfJson::integer(const char* key) const {
   const Json* value = value_->find(key);
   if (value == nullptr) throw Error(ErrorKind::data, "{}: {} is missing", path_, key);
-  // Beyond int64 nlohmann/json holds an unsigned number, beyond that a float.
-  if (!value->is_number_integer() || value->get<std::int64_t>() > (std::int64_t{1} << 53) ||
-      value->get<std::int64_t>() < -(std::int64_t{1} << 53)) {
-    refuse(key, "an integer is needed");
-  }
+  if (!is_integer(*value)) refuse(key, "an integer is needed");
   return value->get<std::int64_t>();
 }
 
@@ -116,7 +119,7 @@ std::vector<std::int64_t> HfJson::integers(const char* key) const {
   if (!value->is_array()) return {integer(key)};
   std::vector<std::int64_t> numbers;
   for (const Json& element : *value) {
-    if (!element.is_number_integer()) refuse(key, "a list of integers is needed");
+    if (!is_integer(element)) refuse(key, "a list of integers is needed");
     numbers.push_back(element.get<std::int64_t>());
   }
   return numbers;

@@ -23,7 +23,7 @@ std::uint64_t parse_seed(std::string_view digits) {
   const char* end = digits.data() + digits.size();
   const auto [stop, error] = std::from_chars(digits.data(), end, seed);
   if (error != std::errc() || stop != end) {
-    throw Error(ErrorKind::usage, "initial state: 'seed:{}' needs a number from 0 to 2^64-1",
+    throw Error(ErrorKind::usage, "--init-state: 'seed:{}' needs a number from 0 to 2^64-1",
                 digits);
   }
   return seed;
@@ -37,7 +37,7 @@ InitialStates InitialStates::parse(std::string_view text, const ModelConfig& con
   if (config.initial_state != InitialState::free) {
     if (!text.empty()) {
       throw Error(ErrorKind::usage,
-                  "initial state: a model of family {} starts from its embedding, not from '{}'",
+                  "--init-state: a model of family {} starts from its embedding, not from '{}'",
                   config.family, text);
     }
     return states;

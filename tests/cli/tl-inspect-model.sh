@@ -39,3 +39,7 @@ refused 2 --length tl-inspect -m "$model" --length -1
 refused 2 --length tl-inspect -m "$model" --length 513
 refused 2 prompts tl-inspect -m "$model" prompts
 refused 2 --verify tl-inspect -m "$model" --trace --verify prompts
+for option in '--kv f16' '--init-state zero' '--prefill-chunk 4' '--input-format text'; do
+  # shellcheck disable=SC2086 # two words
+  refused 2 --trace tl-inspect -m "$model" $option
+done

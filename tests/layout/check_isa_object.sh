@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fails if an object compiled for one instruction set defines any symbol for the linker but its kernel table:
 # a weak one could replace the portable copy of an inline function and crash older CPUs.
-# Usage: check_isa_object.sh OBJECT NM
+# Usage: check_isa_object.sh OBJECT|ARCHIVE NM
 set -eu
 object=$1
 nm=$2
 
 symbols=$("$nm" --defined-only --extern-only --demangle "$object")
-visible=$(printf '%s\n' "$symbols" | awk 'NF { sub(/^[0-9a-fA-F]* /, ""); print }')
+visible=$(printf '%s\n' "$symbols" | awk 'NF && !/:$/ { sub(/^[0-9a-fA-F]* /, ""); print }')
 if printf '%s\n' "$visible" | grep -Evq '^[DRBG] tinyloop::kernels_[a-z0-9]+$'; then
   echo "$object: only the kernel table may be visible, but there is:" >&2
   printf '%s\n' "$visible" >&2

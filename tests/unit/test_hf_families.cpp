@@ -228,6 +228,8 @@ TEST_CASE("end ids come from both files; ids outside the vocabulary are refused"
   CHECK(read("null", R"({"eos_token_id":0})") == Ids{0});
   CHECK_ERROR(read("19", "{}"), data, "config.json: eos_token_id is 19");
   CHECK_ERROR(read("[1,-1]", "{}"), data, "eos_token_id is [1,-1]");
+  CHECK_ERROR(read("[18446744073709551614]", "{}"), data, "a list of integers is needed");
+  CHECK_ERROR(read("18446744073709551615", "{}"), data, "an integer is needed");
   CHECK_ERROR(read("\"2\"", "{}"), data, "eos_token_id is \"2\"");
   CHECK_ERROR(read("2", R"({"eos_token_id":19})"), data,
               "generation_config.json: eos_token_id is 19");

@@ -75,6 +75,13 @@ std::pair<double, double> check_matrix(const WeightView& view, HfModel& source, 
     }
   }
   CHECK(good);
+  bool filled = true;  // what lies beyond the last row is zero
+  for (std::int64_t row = view.n; row < panels_of(view.n) * kPanel; ++row) {
+    for (std::int64_t i = 0; i < view.k; ++i) {
+      filled = filled && unpack_value(type, view.k, view.data, view.scales, row, i) == 0.0f;
+    }
+  }
+  CHECK(filled);
   return {errors, squares};
 }
 
