@@ -12,8 +12,10 @@
 #include "cli.h"
 #include "engine/forward.h"
 #include "files/json_text.h"
+#include "kv/prefix_pool.h"
 #include "schedule/generate.h"
-#include "schedule/prefill.h"
+#include "schedule/pooled_prompt.h"
+#include "schedule/prefix_cache.h"
 
 namespace {
 
@@ -30,6 +32,16 @@ struct Options {
   cli::StatsOutput stats;
   bool only_new = false, stream = false, jsonl = false;
   std::int64_t samples = 1;
+  std::string pool;
+  bool pool_add = false, no_crop = false;
+};
+
+// The model at work and, with --pool, the pool.
+struct Engine {
+  Forward& forward;
+  KvMode kv;
+  std::optional<PrefixPool> pool;
+  cli::ScheduleOptions::Choice choice;
 };
 
 std::string matched_json(const StopReason& stop) {
@@ -71,11 +83,12 @@ std::string schedule_statistics(const cli::ScheduleOptions::Choice& choice,
 }
 
 std::string statistics(const Options& options, const Job& job, const Answer& answer,
-                       const Forward& forward, const KvCache& cache,
+                       const Forward& forward, const PooledPrompt& prompt,
                        const cli::ScheduleOptions::Choice& choice) {
   const DecodeStats& stats = answer.stats;
   std::string text = fmt::format("{{\"line\":{}", job.line.number);
   if (options.samples > 1) text += fmt::format(",\"sample\":{}", job.sample);
+  const PoolReport& pool = prompt.report();
   const double per_second =
       stats.decode_ms > 0.0 ? 1000.0 * static_cast<double>(stats.generated - 1) / stats.decode_ms
                             : 0.0;
@@ -92,19 +105,20 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
       ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"",
       name_of(answer.stop.kind), matched_json(answer.stop), job.seed, stats.logits_hash);
   text += schedule_statistics(choice, stats);
+  if (!options.pool.empty()) {
+    text += fmt::format(",\"pool_hit\":\"{}\",\"pool_reused\":{}", name_of(pool.kind), pool.reused);
+  }
   return text +
          fmt::format(",\"working_bytes\":{},\"cache_bytes\":{},\"peak_resident_bytes\":{}}}\n",
-                     forward.working_bytes(), cache.bytes(), cli::peak_resident_bytes());
+                     forward.working_bytes(), prompt.cache_bytes(), cli::peak_resident_bytes());
 }
 
-void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& job,
-                const cli::ScheduleOptions::Choice& choice) {
+void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Job& job) {
+  Forward& forward = engine.forward;
   const ModelConfig& config = forward.model().config();
   DecodeRequest request;
-  request.prompt = job.line.ids;
   request.stop = options.stop.rules(config);
   if (job.line.max_tokens) request.stop.max_tokens = *job.line.max_tokens;
-  request.prefill_chunk = options.loop.prefill_chunk;
   request.hash_logits = options.stats.wanted();
   request.exit = options.schedule.exit_rule();
   request.kv_slots = options.schedule.kv_slots;
@@ -126,8 +140,9 @@ void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& j
       options.output.flush();
     };
   }
-  const Answer answer =
-      generate(forward, cache, Sampler(sampling, config.vocab), request, choice.schedule);
+  const bool final_answer = job.sample + 1 == options.samples;
+  const Answer answer = prompt.generate(Sampler(sampling, config.vocab), request,
+                                        engine.choice.schedule, final_answer);
   if (!as_ids) {
     options.output.write(record(options, job, answer));
   } else {
@@ -139,26 +154,38 @@ void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& j
   }
   options.output.flush();
   if (options.stats.wanted()) {
-    options.stats.write(statistics(options, job, answer, forward, cache, choice));
+    options.stats.write(statistics(options, job, answer, forward, prompt, engine.choice));
   }
 }
 
-void answer_line(Options& options, Forward& forward, const TokenLine& line,
-                 const cli::ScheduleOptions::Choice& choice) {
+void answer_line(Options& options, Engine& engine, const TokenLine& line) {
   const std::uint64_t seed = line.seed.value_or(options.sampling.seed());
-  KvCache shared(forward.ops(), forward.plan(), options.loop.kv_mode());
-  if (options.samples == 1) return answer_one(options, forward, shared, {line, 0, seed}, choice);
+  PoolUse use;
+  if (engine.pool) use = {&*engine.pool, !options.no_crop, options.pool_add};
+  PooledPrompt prompt(engine.forward, engine.kv, line.ids, options.loop.prefill_chunk, use);
   // All samples continue one prompt: it is read once, but for its last id, and its keys and values
   // are shared.
-  const std::span<const TokenId> ids = line.ids;
-  if (ids.size() > 1) {
-    prefill(forward, shared, ids.first(ids.size() - 1), options.loop.prefill_chunk);
-  }
+  if (options.samples > 1) prompt.share();
   for (std::int64_t sample = 0; sample < options.samples; ++sample) {
-    KvCache cache = shared.fork();
-    answer_one(options, forward, cache, {line, sample, seed + static_cast<std::uint64_t>(sample)},
-               choice);
+    answer_one(options, engine, prompt, {line, sample, seed + static_cast<std::uint64_t>(sample)});
   }
+  const PoolReport report = prompt.finish();
+  if (!report.warning.empty()) cli::warn(report.warning);
+}
+
+// The pool, made ready for --pool-add; what is wrong with it is no reason to stop.
+std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
+  if (options.pool.empty()) return std::nullopt;
+  std::optional<PrefixPool> pool(std::in_place, options.pool,
+                                 cache_identity(engine.forward, engine.kv));
+  if (!options.pool_add) return pool;
+  try {
+    pool->prepare();
+  } catch (const Error& error) {
+    cli::warn(error.what());
+    pool.reset();
+  }
+  return pool;
 }
 
 int run(Options& options) {
@@ -169,6 +196,9 @@ int run(Options& options) {
   }
   if (options.stream && options.jsonl) {
     throw Error(ErrorKind::usage, "--stream and --jsonl exclude each other: a record is one line");
+  }
+  if (options.pool.empty() && (options.pool_add || options.no_crop)) {
+    throw Error(ErrorKind::usage, "{} needs --pool", options.pool_add ? "--pool-add" : "--no-crop");
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
   const Model model = options.model.open();
@@ -195,10 +225,12 @@ int run(Options& options) {
   }
   const auto chunk = static_cast<std::int32_t>(std::min(longest, options.loop.chunk()));
   const std::int32_t rows = std::max(chunk, choice.schedule.rows(plan.loops));
-  const ExitRule exit = options.schedule.exit_rule();
-  Forward forward(model, *ops, plan, std::move(initial_states), rows,
-                  std::max(chunk, choice.schedule.slots(plan.loops, exit)));
-  const auto answer = [&](const TokenLine& line) { answer_line(options, forward, line, choice); };
+  const std::int32_t slots =
+      std::max(chunk, choice.schedule.slots(plan.loops, options.schedule.exit_rule()));
+  Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
+  Engine engine{forward, options.loop.kv_mode(), std::nullopt, choice};
+  engine.pool = open_pool(options, engine);
+  const auto answer = [&](const TokenLine& line) { answer_line(options, engine, line); };
   if (options.stream) options.input.for_each(limits, answer);
   for (const TokenLine& line : lines) answer(line);
   options.stats.finish();
@@ -215,6 +247,10 @@ int main(int argc, char** argv) {
   options.input.add(app);
   options.loop.add(app);
   options.schedule.add(app);
+  cli::add_pool(app, options.pool, "Begin with what this prefix pool holds");
+  app.add_flag("--pool-add", options.pool_add, "Add each prompt to the pool");
+  app.add_flag("--no-crop", options.no_crop,
+               "Of the pool only entries that are a prefix of the prompt");
   options.sampling.add(app);
   options.stop.add(app);
   cli::add_number(app, "--samples", options.samples, 1, 1'000'000,

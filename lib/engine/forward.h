@@ -44,6 +44,8 @@ class Forward {
 
   const Model& model() const { return model_; }
   const LoopPlan& plan() const { return plan_; }
+  // Of the initial states, "" where they are not free.
+  const std::string& initial_identity() const { return initial_states_.identity(); }
   Ops& ops() { return ops_; }
   std::int32_t max_rows() const { return max_rows_; }
   std::int32_t slots() const { return slots_; }
@@ -64,6 +66,10 @@ class Forward {
   // For rows that will do no further loop: what later rows at higher loops find at these positions
   // is the K and V of the last loop done.
   void end_early(std::span<const Row> rows);
+  // What the head multiplied in the latest leave(), host memory [wanted][hidden], valid until the
+  // next call; and the head alone on one such vector: logits [vocab] with the same bits.
+  std::span<const float> head_inputs();
+  std::span<const float> head(std::span<const float> vector);
 
   // The hidden states of the rows as they stand, host memory [rows][hidden], valid until the next
   // call: what is handed to the next loop.
@@ -81,7 +87,6 @@ class Forward {
                std::span<const float> kept);
   // Slot `to` becomes what slot `from` is.
   void copy_slot(std::int32_t to, std::int32_t from);
-  const InitialStates& initial_states() const { return initial_states_; }
 
   std::size_t working_bytes() const;  // device memory of activations and states
 
@@ -94,6 +99,7 @@ class Forward {
   void run_layer(const Layer& layer, std::int64_t rows);
   void run_attention(const Layer& layer, std::int64_t rows);
   void run_mlp(const Layer& layer, std::int64_t rows);
+  std::span<const float> run_head(std::int64_t rows);
 
   const Model& model_;
   Ops& ops_;

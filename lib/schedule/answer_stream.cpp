@@ -69,12 +69,15 @@ std::span<const float> AnswerStream::read_prompt(KvCache& cache) {
   const std::span<const TokenId> prompt = request_.prompt;
   const auto length = static_cast<std::int64_t>(prompt.size());
   DecodeStats& stats = answer_.stats;
-  if (cache.length() >= length) cache.crop(length - 1);
+  const bool selects = request_.exit.kind != ExitRule::Kind::none;
+  const bool whole = cache.length() == length && !request_.last.empty() && !selects;
+  if (cache.length() >= length && !whole) cache.crop(length - 1);
   stats.reused = cache.length();
   stats.prefilled = length - cache.length();
-  const bool selects = request_.exit.kind != ExitRule::Kind::none;
   std::span<const float> logits;
-  if (request_.read_prompt) {
+  if (whole) {
+    logits = forward_.head(request_.last);
+  } else if (request_.read_prompt) {
     logits = request_.read_prompt(forward_, cache, stats);
   } else {
     stats.prompt_loops = stats.prefilled * forward_.plan().loops;
@@ -84,11 +87,15 @@ std::span<const float> AnswerStream::read_prompt(KvCache& cache) {
     }
   }
   if (selects) logits = select_last(cache);
+  stats.prefill_ms = milliseconds();
+  if (request_.prompt_read) {
+    const std::span<const float> inputs = forward_.head_inputs();
+    request_.prompt_read(inputs.last(static_cast<std::size_t>(forward_.model().config().hidden)));
+  }
   if (request_.kv_slots > 0 && request_.kv_slots < forward_.plan().loops) {
     cache = cache.share_loops(request_.kv_slots);
   }
   stats.loops_run = stats.prompt_loops;
-  stats.prefill_ms = milliseconds();
   return logits;
 }
 
@@ -108,7 +115,8 @@ std::span<const float> AnswerStream::select_last(KvCache& cache) {
   while (!row.done) rows.pass({&row, 1});
   const std::span<const float> logits = rows.leave({&row, 1});
   selected_.assign(logits.begin(), logits.end());
-  forward_.leave({&row.row, 1}, {});
+  const std::int32_t wanted = 0;
+  forward_.leave({&row.row, 1}, {&wanted, 1});
   cache.commit(last + 1);
   rows.confirm(row);
   answer_.stats.exits = counted.exits;
