@@ -141,8 +141,8 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
     };
   }
   const bool final_answer = job.sample + 1 == options.samples;
-  const Answer answer = prompt.generate(Sampler(sampling, config.vocab), request,
-                                        engine.choice.schedule, final_answer);
+  const Answer answer = prompt.generate(Sampler(sampling, config.vocab), request, final_answer,
+                                        engine.choice.schedule);
   if (!as_ids) {
     options.output.write(record(options, job, answer));
   } else {

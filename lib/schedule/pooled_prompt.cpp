@@ -109,8 +109,8 @@ void PooledPrompt::share() {
   }
 }
 
-Answer PooledPrompt::generate(const Sampler& sampler, DecodeRequest request,
-                              const Schedule& schedule, bool final_answer) {
+Answer PooledPrompt::generate(const Sampler& sampler, DecodeRequest request, bool final_answer,
+                              const Schedule& schedule) {
   request.prompt = ids_;
   request.prefill_chunk = chunk_;
   // After damage the run begins anew; the stream is the same, so what is out already is skipped.

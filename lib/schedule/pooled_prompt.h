@@ -42,8 +42,8 @@ class PooledPrompt {
   void share();
   // As tinyloop::generate(); request.prompt, chunk, last and prompt_read are set here. After
   // `final_answer` no other one may be asked for.
-  Answer generate(const Sampler& sampler, DecodeRequest request, const Schedule& schedule = {},
-                  bool final_answer = true);
+  Answer generate(const Sampler& sampler, DecodeRequest request, bool final_answer = true,
+                  const Schedule& schedule = {});
   // Counts the use, publishes the prompt if that was wished. Call it when the answer is out.
   PoolReport finish();
 
