@@ -16,6 +16,7 @@
 #include "schedule/generate.h"
 #include "schedule/pooled_prompt.h"
 #include "schedule/prefix_cache.h"
+#include "schedule/resume.h"
 
 namespace {
 
@@ -34,6 +35,7 @@ struct Options {
   std::int64_t samples = 1;
   std::string pool;
   bool pool_add = false, no_crop = false;
+  std::string save_state, resume;
 };
 
 // The model at work and, with --pool, the pool.
@@ -42,6 +44,7 @@ struct Engine {
   KvMode kv;
   std::optional<PrefixPool> pool;
   cli::ScheduleOptions::Choice choice;
+  std::optional<ResumeHandle> resumed;  // --resume
 };
 
 std::string matched_json(const StopReason& stop) {
@@ -140,6 +143,16 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
       options.output.flush();
     };
   }
+  std::optional<ResumeHandle> saved;
+  if (engine.resumed) request.read_prompt = resuming(*engine.resumed);
+  if (!options.save_state.empty()) {
+    request.read_prompt = [&](Forward& pass, KvCache& cache, DecodeStats& stats) {
+      std::span<const float> logits;
+      stats.prompt_loops = stats.prefilled * pass.plan().loops;
+      saved = ResumeHandle::build(pass, cache, job.line.ids, options.loop.chunk(), &logits);
+      return logits;
+    };
+  }
   const bool final_answer = job.sample + 1 == options.samples;
   const Answer answer = prompt.generate(Sampler(sampling, config.vocab), request, final_answer,
                                         engine.choice.schedule);
@@ -153,6 +166,7 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
     options.output.write("\n");
   }
   options.output.flush();
+  if (saved) saved->save(options.save_state);
   if (options.stats.wanted()) {
     options.stats.write(statistics(options, job, answer, forward, prompt, engine.choice));
   }
@@ -171,6 +185,24 @@ void answer_line(Options& options, Engine& engine, const TokenLine& line) {
   }
   const PoolReport report = prompt.finish();
   if (!report.warning.empty()) cli::warn(report.warning);
+}
+
+// What cannot go together with a saved state, by name.
+void check_states(const Options& options) {
+  const std::string name = options.resume.empty() ? "--save-state" : "--resume";
+  if (options.resume.empty() && options.save_state.empty()) return;
+  const auto exclude = [&](bool given, std::string_view other, std::string_view why) {
+    if (given) throw Error(ErrorKind::usage, "{} and {} exclude each other: {}", name, other, why);
+  };
+  exclude(!options.resume.empty() && !options.save_state.empty(), "--save-state",
+          "a resumed prompt is not read anew");
+  exclude(!options.pool.empty(), "--pool", "a pool's entries do not keep the states of all rows");
+  exclude(options.samples > 1, "--samples", "the state of one run is kept or gone on from");
+  exclude(options.stream && !options.save_state.empty(), "--stream",
+          "a state is of one prompt, and a stream may have any number of them");
+  exclude(!options.input.files.empty() && !options.resume.empty(),
+          options.input.files.empty() ? "" : options.input.files.front(),
+          "the prompt is in the saved state");
 }
 
 // The pool, made ready for --pool-add; what is wrong with it is no reason to stop.
@@ -201,6 +233,7 @@ int run(Options& options) {
     throw Error(ErrorKind::usage, "{} needs --pool", options.pool_add ? "--pool-add" : "--no-crop");
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
+  check_states(options);
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
@@ -216,8 +249,20 @@ int run(Options& options) {
 
   std::vector<TokenLine> lines;
   std::int64_t longest = limits.longest;
-  if (!options.stream) {
+  std::optional<ResumeHandle> resumed;
+  if (!options.resume.empty()) {
+    resumed = ResumeHandle::open(options.resume);
+    lines.emplace_back();
+    lines.back().number = 1;
+    lines.back().ids.assign(resumed->ids().begin(), resumed->ids().end());
+  } else if (!options.stream) {
     lines = options.input.read_all(limits);
+    if (!options.save_state.empty() && lines.size() != 1) {
+      throw Error(ErrorKind::usage, "--save-state: {} prompts, but a state is of one",
+                  lines.size());
+    }
+  }
+  if (!lines.empty()) {
     longest = 1;
     for (const TokenLine& line : lines) {
       longest = std::max(longest, static_cast<std::int64_t>(line.ids.size()));
@@ -228,10 +273,10 @@ int run(Options& options) {
   const std::int32_t slots =
       std::max(chunk, choice.schedule.slots(plan.loops, options.schedule.exit_rule()));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
-  Engine engine{forward, options.loop.kv_mode(), std::nullopt, choice};
+  Engine engine{forward, options.loop.kv_mode(), std::nullopt, choice, std::move(resumed)};
   engine.pool = open_pool(options, engine);
   const auto answer = [&](const TokenLine& line) { answer_line(options, engine, line); };
-  if (options.stream) options.input.for_each(limits, answer);
+  if (options.stream && options.resume.empty()) options.input.for_each(limits, answer);
   for (const TokenLine& line : lines) answer(line);
   options.stats.finish();
   options.output.finish();
@@ -255,6 +300,12 @@ int main(int argc, char** argv) {
   options.stop.add(app);
   cli::add_number(app, "--samples", options.samples, 1, 1'000'000,
                   "Continuations of each line, with seeds S, S+1, ...");
+  app.add_option("--save-state", options.save_state,
+                 "Keep the one prompt as it stands after its last loop, for --resume")
+      ->type_name("FILE");
+  app.add_option("--resume", options.resume,
+                 "Continue a saved prompt, running only the loops it lacks")
+      ->type_name("FILE");
   app.add_flag("--only-new", options.only_new, "Leave the prompt out of the answer");
   app.add_flag("--stream", options.stream,
                "Answer each line as it arrives and write each id as soon as it is certain");

@@ -88,6 +88,25 @@ void KvCache::read_plane(std::int32_t plane, std::span<std::byte> to) const {
   }
 }
 
+void KvCache::write_plane(std::int32_t plane, const SnapshotShape& shape,
+                          std::span<const std::byte> from) {
+  if (shape.kv_heads != geometry_.kv_heads || plane >= planes() ||
+      shape.tile_bytes != static_cast<std::int64_t>(geometry_.tile_bytes())) {
+    throw Error(ErrorKind::data, "saved keys and values do not have the model's shape");
+  }
+  for (const KvSegment& segment : segments_) {
+    const std::int64_t first = std::max(segment.first_tile, shape.first_tile);
+    const std::int64_t end = std::min(tile_end(segment), shape.first_tile + shape.tiles);
+    if (first >= end) continue;
+    for (std::int32_t head = 0; head < shape.kv_heads; ++head) {
+      const std::int64_t at = (head * shape.tiles + first - shape.first_tile) * shape.tile_bytes;
+      ops_->upload(segment.base + plane * segment.plane_stride + head * segment.head_stride +
+                       (first - segment.first_tile) * shape.tile_bytes,
+                   from.data() + at, static_cast<std::size_t>((end - first) * shape.tile_bytes));
+    }
+  }
+}
+
 void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
   const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
   KvSegment segment;

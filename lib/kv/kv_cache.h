@@ -59,6 +59,9 @@ class KvCache {
   // What a snapshot of the whole cache holds, and how it gets there; see SnapshotContent.
   SnapshotShape snapshot_shape() const;
   void read_plane(std::int32_t plane, std::span<std::byte> to) const;
+  // Stores what read_plane() gave for `shape` in this cache's own plane; there is room for it.
+  void write_plane(std::int32_t plane, const SnapshotShape& shape,
+                   std::span<const std::byte> from);
 
   KvSegments segments() const { return segments_; }
   std::int64_t first_position() const;  // the first one that still has memory

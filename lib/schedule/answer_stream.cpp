@@ -86,7 +86,11 @@ std::span<const float> AnswerStream::read_prompt(KvCache& cache) {
       logits = prefill(forward_, cache, plain, request_.prefill_chunk);
     }
   }
-  if (selects) logits = select_last(cache);
+  if (selects) {
+    logits = select_last(cache);
+  } else {
+    ++stats.exits.back();
+  }
   stats.prefill_ms = milliseconds();
   if (request_.prompt_read) {
     const std::span<const float> inputs = forward_.head_inputs();

@@ -19,14 +19,14 @@
 namespace tinyloop {
 
 struct DecodeStats {
-  std::int64_t prefilled = 0;   // prompt positions computed
-  std::int64_t reused = 0;      // prompt positions found in the cache
-  std::int64_t generated = 0;   // tokens sampled, the end id and a dropped stop sequence included
-  std::int64_t loops_run = 0;   // loops really run, summed over all positions computed
+  std::int64_t prefilled = 0;     // prompt positions computed
+  std::int64_t reused = 0;        // prompt positions found in the cache
+  std::int64_t generated = 0;     // tokens sampled, the end id and a dropped stop sequence included
+  std::int64_t loops_run = 0;     // loops really run, summed over all positions computed
   std::int64_t prompt_loops = 0;  // of these, over the prompt
-  double prefill_ms = 0.0;      // reading the prompt
-  double first_token_ms = 0.0;  // from the start until the first token is picked
-  double decode_ms = 0.0;       // from the first token until the end
+  double prefill_ms = 0.0;        // reading the prompt
+  double first_token_ms = 0.0;    // from the start until the first token is picked
+  double decode_ms = 0.0;         // from the first token until the end
   std::uint64_t logits_hash =
       0;  // XXH3-64 over the bits of all logits a token was picked from; only if asked for
 

@@ -27,9 +27,7 @@ struct Form {
 const std::vector<Form>& forms() {
   static const std::vector<Form> all = {
       {"off", Schedule::Kind::plain, {}},
-      {"block",
-       Schedule::Kind::block,
-       {{"d", &Schedule::draft_loops}, {"k", &Schedule::drafts}}},
+      {"block", Schedule::Kind::block, {{"d", &Schedule::draft_loops}, {"k", &Schedule::drafts}}},
       {"tree",
        Schedule::Kind::tree,
        {{"d", &Schedule::draft_loops}, {"width", &Schedule::width}, {"depth", &Schedule::depth}}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedules that continue one sequence, by name, behind one call. All give the same answer; they
-// differ in which rows share a pass.
+// The schedules that continue one sequence, by name, behind one call. All give the same answer;
+// they differ in which rows share a pass.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace tinyloop {
 struct Schedule {
   enum class Kind { plain, block, tree, wavefront };
   Kind kind = Kind::plain;
-  std::int32_t draft_loops = 2;  // d: loops after which the next token is guessed
-  std::int32_t drafts = 4;       // k: block only, guesses of a round
+  std::int32_t draft_loops = 2;       // d: loops after which the next token is guessed
+  std::int32_t drafts = 4;            // k: block only, guesses of a round
   std::int32_t width = 2, depth = 4;  // tree only: guesses at each position, positions of a round
 
   // "off", "block:d=2,k=4", "tree:d=2,width=2,depth=4", "wavefront:d=2"; what is left out has the

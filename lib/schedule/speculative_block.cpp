@@ -21,8 +21,8 @@ Answer speculate_block(Forward& forward, KvCache& cache, const Sampler& sampler,
   std::vector<TokenId> drafts;
   while (!stream.ended()) {
     // Each row gives one token, so more rows than tokens wanted would be idle work.
-    const auto most = static_cast<std::size_t>(
-        std::min<std::int64_t>(schedule.drafts + 1, stream.remaining()));
+    const auto most =
+        static_cast<std::size_t>(std::min<std::int64_t>(schedule.drafts + 1, stream.remaining()));
     const std::int64_t first = stream.position() - 1;  // of the token just picked
     round.clear();
     drafts.clear();
@@ -46,7 +46,8 @@ Answer speculate_block(Forward& forward, KvCache& cache, const Sampler& sampler,
     for (std::size_t i = 0; i < round.size(); ++i) {
       cache.commit(round[i].row.position + 1);
       rows.confirm(round[i]);
-      const std::span<const TokenId> guesses = std::span(drafts).subspan(i, i < drafts.size() ? 1 : 0);
+      const std::span<const TokenId> guesses =
+          std::span(drafts).subspan(i, i < drafts.size() ? 1 : 0);
       id = stream.take(logits.subspan(i * vocab, vocab), guesses);
       // The rows behind a wrong guess are forgotten; their K and V will be overwritten.
       if (stream.ended() || guesses.empty() || guesses.front() != id) break;

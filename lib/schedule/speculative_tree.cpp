@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tree speculation: a chain of best guesses as in block speculation, and beside each of them the
-// next best ones as leaves. Where the chain's guess is wrong but a leaf is right, the leaf's row has
-// risen with all others and gives the token after it.
+// next best ones as leaves. Where the chain's guess is wrong but a leaf is right, the leaf's row
+// has risen with all others and gives the token after it.
 //
-// A leaf stands at the same position as the chain's row, so it needs a cache of its own: a fork that
-// the chain's rows before it write to as well (Row::also).
+// A leaf stands at the same position as the chain's row, so it needs a cache of its own: a fork
+// that the chain's rows before it write to as well (Row::also).
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -116,8 +116,8 @@ class Tree {
       const std::int64_t end = first_ + static_cast<std::int64_t>(level) + 1;
       const bool more = level < guesses_.size();
       cache_.commit(end);
-      take(chain_[level], more ? std::span<const TokenId>(guesses_[level])
-                               : std::span<const TokenId>());
+      take(chain_[level],
+           more ? std::span<const TokenId>(guesses_[level]) : std::span<const TokenId>());
       if (stream_.ended() || !more) return;
       const std::vector<TokenId>& ids = guesses_[level];
       const auto found = std::find(ids.begin(), ids.end(), next_) - ids.begin();
@@ -139,9 +139,9 @@ class Tree {
   TokenId next_ = 0;        // the newest token, not yet read
   std::int64_t first_ = 0;  // its position
   std::vector<LiveRow> round_;
-  std::vector<std::size_t> chain_;              // [levels]: the chain's rows in round_
-  std::vector<std::vector<TokenId>> guesses_;   // [levels - 1][width] of the level after each
-  std::vector<std::vector<Leaf>> leaves_;       // [levels - 1][width - 1] beside the next level
+  std::vector<std::size_t> chain_;               // [levels]: the chain's rows in round_
+  std::vector<std::vector<TokenId>> guesses_;    // [levels - 1][width] of the level after each
+  std::vector<std::vector<Leaf>> leaves_;        // [levels - 1][width - 1] beside the next level
   std::vector<std::vector<KvCache*>> branches_;  // [levels - 1] what the chain's row writes to
 };
 

@@ -72,8 +72,7 @@ void check_generation(const GoldenCase& golden, const GoldenRun& run, const Mode
   };
   SamplingOptions greedy;
   greedy.temperature = 0.0;
-  const Answer answer =
-      decode(forward, cache, Sampler(greedy, model.config().vocab), request);
+  const Answer answer = decode(forward, cache, Sampler(greedy, model.config().vocab), request);
   CHECK(answer.tokens == run.greedy);
   std::int64_t saved = 0;
   if (!run.exit_greedy.empty()) {
@@ -226,8 +225,7 @@ TEST_CASE("skipped loops and shared slots as the reference computes them") {
           options.stops_from = std::ssize(prompt);
         }
         const Answer answer = engine_greedy(model, *ops, 4, exit, slots, prompt, 16);
-        CHECK(answer.tokens ==
-              reference_greedy(model.config(), weights, prompt, 16, options));
+        CHECK(answer.tokens == reference_greedy(model.config(), weights, prompt, 16, options));
         if (threshold == 0.7) CHECK(answer.stats.loops_saved > 0);
         CHECK(answer.stats.loops_run == (19 + 15) * 4 - answer.stats.loops_saved);
       }
@@ -262,8 +260,8 @@ TEST_CASE("exit rules as text") {
   CHECK(ExitRule::parse("", false).identity().empty());
   CHECK(ExitRule::parse("gate:0.5", false).identity() == "gate:0.5");
   CHECK(ExitRule::parse("kl:0.001", true).identity() == "kl:0.001 select");
-  for (const char* wrong : {"gate", "gate:", "gate:x", "gate:1.5", "latent:-1", "kl:nan", "kl:1 ",
-                            "entropy:1", ":1"}) {
+  for (const char* wrong :
+       {"gate", "gate:", "gate:x", "gate:1.5", "latent:-1", "kl:nan", "kl:1 ", "entropy:1", ":1"}) {
     CAPTURE(wrong);
     CHECK_THROWS_AS(ExitRule::parse(wrong, false), Error);
   }

@@ -220,8 +220,8 @@ TEST_CASE("a thousand random combinations: no stream differs from plain decoding
     c.exit = random_exit(dice, config);
     c.sampling = random_sampling(dice, config);
     c.stop = random_stop(dice, config);
-    c.prompt = random_ids(dice.below(1u << 20), static_cast<std::size_t>(dice.from(1, 40)),
-                          config.vocab);
+    c.prompt =
+        random_ids(dice.below(1u << 20), static_cast<std::size_t>(dice.from(1, 40)), config.vocab);
     const Schedule schedule = random_schedule(dice, c.loops);
     if (refused(schedule, config, c)) continue;
     ++combinations;
@@ -234,8 +234,8 @@ TEST_CASE("a thousand random combinations: no stream differs from plain decoding
     if (schedule.draft_loops == c.loops) CHECK(stats.accepted == stats.verified);
     accepted += stats.accepted;
     rejected += stats.verified - stats.accepted;
-    early += other.answer.stop.kind == StopKind::end_id ||
-             other.answer.stop.kind == StopKind::sequence;
+    early +=
+        other.answer.stop.kind == StopKind::end_id || other.answer.stop.kind == StopKind::sequence;
     exited += stats.loops_saved > 0;
   }
   // The combinations were worth their time.
@@ -370,8 +370,9 @@ TEST_CASE("names of schedules, and combinations that cannot work") {
   CHECK(Schedule::parse("block").name() == "block:d=2,k=4");
   CHECK(Schedule::parse("tree:depth=3").name() == "tree:d=2,width=2,depth=3");
   CHECK(Schedule::parse("wavefront:d=1").name() == "wavefront:d=1");
-  for (const char* wrong : {"", "blocks", "block:", "block:d", "block:d=0", "block:d=1,,k=2",
-                            "block:width=2", "off:d=1", "block:d=65", "block:d=1k", "wavefront:k=1"}) {
+  for (const char* wrong :
+       {"", "blocks", "block:", "block:d", "block:d=0", "block:d=1,,k=2", "block:width=2",
+        "off:d=1", "block:d=65", "block:d=1k", "wavefront:k=1"}) {
     CAPTURE(wrong);
     CHECK_THROWS_AS(Schedule::parse(wrong), Error);
   }
