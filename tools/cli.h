@@ -81,7 +81,7 @@ struct ScheduleOptions {  // --speculative, --exit, --exit-select, --kv-slots
   std::int32_t kv_slots = 0;
   void add(CLI::App& app);
   ExitRule exit_rule() const { return ExitRule::parse(exit, exit_select); }
-  bool automatic() const { return speculative == "auto"; }
+  bool automatic() const;
   // Checked against model and plan. For `auto` the one that the model's profile advises on this
   // machine with this many threads, or plain decoding; `reason` says which way it went and why.
   struct Choice {

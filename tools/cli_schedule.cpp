@@ -14,10 +14,16 @@
 
 namespace tinyloop::cli {
 
+constexpr std::string_view kAuto = "auto";
+
+bool ScheduleOptions::automatic() const {
+  return speculative == kAuto || speculative.starts_with("auto:");
+}
+
 void ScheduleOptions::add(CLI::App& app) {
   app.add_option("--speculative", speculative,
                  "Guess tokens with few loops, verify them with all: block:d=N,k=N, "
-                 "tree:d=N,width=N,depth=N, wavefront:d=N, auto or off")
+                 "tree:d=N,width=N,depth=N, wavefront:d=N, auto[:FILE] or off")
       ->type_name("SCHEDULE")
       ->default_str("off");
   app.add_option("--exit", exit,
@@ -39,7 +45,9 @@ ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPl
     return choice;
   }
   check(Schedule(), model.config(), plan, rule, kv_slots);
-  const std::string path = profile_path(model.path());
+  const std::string path = speculative.size() > kAuto.size() + 1
+                               ? speculative.substr(kAuto.size() + 1)
+                               : profile_path(model.path());
   if (!std::filesystem::exists(path)) return {Schedule(), "plain: no profile " + path};
   SpeculationProfile profile;
   try {

@@ -166,7 +166,13 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
     options.output.write("\n");
   }
   options.output.flush();
-  if (saved) saved->save(options.save_state);
+  if (!options.save_state.empty()) {
+    if (!saved) {  // no token was wanted, so nobody has read the prompt
+      KvCache cache(forward.ops(), forward.plan(), engine.kv);
+      saved = ResumeHandle::build(forward, cache, job.line.ids, options.loop.chunk());
+    }
+    saved->save(options.save_state);
+  }
   if (options.stats.wanted()) {
     options.stats.write(statistics(options, job, answer, forward, prompt, engine.choice));
   }
@@ -200,8 +206,7 @@ void check_states(const Options& options) {
   exclude(options.samples > 1, "--samples", "the state of one run is kept or gone on from");
   exclude(options.stream && !options.save_state.empty(), "--stream",
           "a state is of one prompt, and a stream may have any number of them");
-  exclude(!options.input.files.empty() && !options.resume.empty(),
-          options.input.files.empty() ? "" : options.input.files.front(),
+  exclude(!options.input.files.empty() && !options.resume.empty(), "a FILE",
           "the prompt is in the saved state");
 }
 

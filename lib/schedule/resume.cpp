@@ -20,12 +20,6 @@ namespace {
 
 constexpr std::string_view kFormat = "tinyloop state 1";
 
-// The identity without the number of loops, which is what may differ.
-std::string resumable_text(CacheIdentity identity) {
-  identity.loops = 0;
-  return identity.text();
-}
-
 template <typename T>
 std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
@@ -77,12 +71,16 @@ ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<con
 
 void ResumeHandle::check(Forward& forward, const KvCache& cache) const {
   const CacheIdentity own = cache_identity(forward, cache.geometry().mode);
-  if (resumable_text(own) != resumable_text(identity_)) {
-    throw Error(ErrorKind::usage,
-                "the saved state is of another model, device, storage mode, window or initial "
-                "state:\n{}but this run has\n{}",
-                resumable_text(identity_), resumable_text(own));
-  }
+  const auto same = [](std::string_view what, const auto& saved, const auto& wanted) {
+    if (saved == wanted) return;
+    throw Error(ErrorKind::usage, "the saved state has the {} {}, this run {}", what, saved,
+                wanted);
+  };
+  same("model", identity_.model, own.model);
+  same("arithmetic", identity_.arithmetic, own.arithmetic);
+  same("storage mode", identity_.kv, own.kv);
+  same("cache window", identity_.window, own.window);
+  same("initial state", identity_.initial_state, own.initial_state);
   if (own.loops < identity_.loops) {
     throw Error(ErrorKind::usage, "the saved state has {} loops behind it, {} are fewer",
                 identity_.loops, own.loops);
