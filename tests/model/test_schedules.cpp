@@ -332,6 +332,34 @@ TEST_CASE("a tree verifies a leaf where the chain is wrong") {
   }
 }
 
+TEST_CASE("where loops agree a wavefront costs d passes a token") {
+  Models models;
+  const Model& model = models.get(TinyModel::flat, WeightType::f32);
+  const auto ops = cpu();
+  Case c;
+  c.loops = 8;
+  c.sampling.temperature = 0.0;
+  c.stop.max_tokens = 33;
+  c.prompt = {5, 17, 3, 40};
+  const Outcome plain = run(model, *ops, c, Schedule());
+  for (const std::int32_t d : {1, 2, 4}) {
+    Schedule schedule;
+    schedule.kind = Schedule::Kind::wavefront;
+    schedule.draft_loops = d;
+    const Outcome wave = run(model, *ops, c, schedule);
+    check_equal(plain, wave);
+    CHECK(wave.answer.stats.accepted == wave.answer.stats.verified);
+    // 32 rows enter every d passes, and the last of them still rises to loop 8.
+    CHECK(wave.answer.stats.passes == 31 * d + 8);
+    schedule.kind = Schedule::Kind::block;
+    schedule.drafts = 3;
+    const Outcome block = run(model, *ops, c, schedule);
+    check_equal(plain, block);
+    // 8 rounds of 4 rows.
+    CHECK(block.answer.stats.passes == 8 * (4 * d + 8 - d));
+  }
+}
+
 TEST_CASE("a draft that is not a number does no harm") {
   // The NaN enters with an id that only a draft could take; a bias makes early loops differ.
   Models models;
