@@ -3,9 +3,13 @@
 // shares. What is stored in the tiles is tested by tests/model/test_same_bits.cpp.
 #include <doctest/doctest.h>
 
+#include <cstddef>
+#include <vector>
+
 #include "device/backend.h"
 #include "error.h"
 #include "kv/kv_cache.h"
+#include "random.h"
 
 namespace tinyloop {
 namespace {
@@ -120,6 +124,112 @@ TEST_CASE("a fork shares the full tiles and owns the rest") {
     REQUIRE(address(copy, full) != nullptr);
     CHECK(address(copy, full) != address(cache, full));
     CHECK(held(copy) > full);
+  }
+}
+
+constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
+
+// A cache of `length` positions whose K and V are different in every plane.
+KvCache filled(Ops& ops, const LoopPlan& plan, KvMode mode, std::int64_t length) {
+  KvCache cache(ops, plan, mode);
+  cache.reserve(length);
+  const std::int64_t width = std::int64_t{plan.kv_heads} * plan.head_dim;
+  const KvSegments segments = cache.segments();
+  std::vector<float> values(static_cast<std::size_t>(2 * length * width));
+  DeviceBuffer buffer(ops, values.size() * sizeof(float));
+  for (std::int32_t plane = 0; plane < plan.planes(); ++plane) {
+    std::vector<KvRow> rows;
+    for (std::int64_t p = 0; p < length; ++p) rows.push_back({0, plane, p});
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto word = philox(static_cast<std::uint64_t>(plane), {static_cast<std::uint32_t>(i)});
+      values[i] = static_cast<float>(word[0]) * 0x1p-31f - 1.0f;
+    }
+    ops.upload(buffer.ptr(), values.data(), values.size() * sizeof(float));
+    const Rows k{buffer.ptr(), 2 * width};
+    ops.append(k, k.columns(width), rows, {&segments, 1}, cache.geometry());
+  }
+  cache.commit(length);
+  return cache;
+}
+
+std::vector<std::byte> plane_of(const KvCache& cache, std::int32_t plane) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(cache.snapshot_shape().plane_bytes()));
+  cache.read_plane(plane, bytes);
+  return bytes;
+}
+
+TEST_CASE(
+    "copied positions are what storing them there would have been, and nothing else changes") {
+  const auto ops = make_ops("cpu", {"", 1});
+  for (const std::int32_t head_dim : {16, 24, 40}) {
+    LoopPlan plan = plan_with(0);
+    plan.head_dim = head_dim;
+    for (const KvMode mode : kModes) {
+      for (const std::int64_t position : {0, 3, 8, 15, 16, 25}) {
+        // All positions of plane 1 are copied to plane 4 but one: then that one too.
+        KvCache cache = filled(*ops, plan, mode, 32);
+        const KvSegments segments = cache.segments();
+        const std::vector<std::byte> source = plane_of(cache, 1), before = plane_of(cache, 4);
+        std::vector<KvCopy> others;
+        for (std::int64_t p = 0; p < 32; ++p) {
+          if (p != position) others.push_back({0, 1, 4, p});
+        }
+        ops->copy_positions(others, {&segments, 1}, cache.geometry());
+        CHECK(plane_of(cache, 4) != source);
+        CHECK(plane_of(cache, 4) != before);
+        const KvCopy last{0, 1, 4, position};
+        ops->copy_positions({&last, 1}, {&segments, 1}, cache.geometry());
+        CHECK(plane_of(cache, 4) == source);
+        CHECK(plane_of(cache, 1) == source);
+        for (const std::int32_t plane : {0, 2, 3, 5}) {
+          CHECK(plane_of(cache, plane) == plane_of(filled(*ops, plan, mode, 32), plane));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("shared loops keep what the last loop of each slot wrote") {
+  const auto ops = make_ops("cpu", {"", 1});
+  LoopPlan plan = plan_with(0);
+  plan.loops = 5;
+  plan.prelude_layers = plan.coda_layers = 1;
+  for (const KvMode mode : kModes) {
+    for (const std::int64_t length : {1, 16, 37, 300}) {
+      const KvCache cache = filled(*ops, plan, mode, length);
+      for (std::int32_t slots = 1; slots <= 5; ++slots) {
+        const KvCache slim = cache.share_loops(slots);
+        CHECK(slim.length() == length);
+        CHECK(slim.planes() == 2 + 2 * slots);
+        CHECK(plane_of(slim, 0) == plane_of(cache, 0));
+        CHECK(plane_of(slim, 1 + 2 * slots) == plane_of(cache, 11));
+        for (std::int32_t slot = 0; slot < slots; ++slot) {
+          std::int32_t last = slot;
+          while (last + slots < 5) last += slots;
+          for (std::int32_t layer = 0; layer < 2; ++layer) {
+            CHECK(slim.plan().core_plane(last, layer) == 1 + 2 * slot + layer);
+            CHECK(plane_of(slim, 1 + 2 * slot + layer) == plane_of(cache, 1 + 2 * last + layer));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a plane goes out of one cache and into another") {
+  const auto ops = make_ops("cpu", {"", 1});
+  for (const KvMode mode : kModes) {
+    const KvCache cache = filled(*ops, plan_with(0), mode, 300);
+    KvCache other(*ops, plan_with(0), mode);
+    other.reserve(300);
+    for (std::int32_t plane = 0; plane < cache.planes(); ++plane) {
+      other.write_plane(plane, cache.snapshot_shape(), plane_of(cache, plane));
+    }
+    other.commit(300);
+    for (std::int32_t plane = 0; plane < cache.planes(); ++plane) {
+      CHECK(plane_of(other, plane) == plane_of(cache, plane));
+    }
+    CHECK_THROWS_AS(other.write_plane(99, cache.snapshot_shape(), plane_of(cache, 0)), Error);
   }
 }
 
