@@ -129,22 +129,26 @@ class Bench {
     }
   }
 
-  // Keeps the best arms that can be repeated once more in the seconds left, at least one.
+  // Where two more repeats of all arms would not fit in the seconds left, the slower half goes; but
+  // one repeat does not tell near neighbours apart, so three arms stay.
   void drop_slow_arms(double left) {
-    if (report_.repeats > 1) return;
     std::vector<BenchArm*> ranked;
-    for (BenchArm& arm : report_.arms) ranked.push_back(&arm);
-    const auto median = [](const BenchArm* arm) { return quantile(arm->ratios, 0.5); };
-    std::stable_sort(ranked.begin(), ranked.end(),
-                     [&](const BenchArm* a, const BenchArm* b) { return median(a) > median(b); });
-    const auto repeats = static_cast<double>(options_.repeats - 1);
-    const auto share = static_cast<double>(prompts_.size()) /
-                       static_cast<double>(report_.plain.costs.size()) * repeats / 1000.0;
-    double needed = report_.plain.totals.decode_ms * share;
-    for (std::size_t i = 0; i < ranked.size(); ++i) {
-      needed += ranked[i]->totals.decode_ms * share;
-      ranked[i]->dropped = i > 0 && needed > left;
+    for (BenchArm& arm : report_.arms) {
+      if (!arm.dropped) ranked.push_back(&arm);
     }
+    const auto median = [](const BenchArm* arm) { return quantile(arm->ratios, 0.5); };
+    std::stable_sort(ranked.begin(), ranked.end(), [&](const BenchArm* one, const BenchArm* other) {
+      return median(one) > median(other);
+    });
+    const auto seconds_a_repeat = [&](const BenchArm& arm) {
+      return arm.totals.decode_ms / 1000.0 * static_cast<double>(prompts_.size()) /
+             static_cast<double>(arm.costs.size());
+    };
+    double needed = seconds_a_repeat(report_.plain);
+    for (const BenchArm* arm : ranked) needed += seconds_a_repeat(*arm);
+    if (2.0 * needed <= left) return;
+    const std::size_t kept = std::max<std::size_t>(3, (ranked.size() + 1) / 2);
+    for (std::size_t i = kept; i < ranked.size(); ++i) ranked[i]->dropped = true;
   }
 
   Forward& forward_;

@@ -29,7 +29,7 @@ struct BenchArm {
   DecodeStats totals;          // counts summed over the runs
   // Of the ratios: median, and the quartiles as their spread.
   double median = 0.0, low = 0.0, high = 0.0;
-  bool dropped = false;  // after the first repeat, to keep within the budget
+  bool dropped = false;  // after some repeat, to keep within the budget
 };
 
 struct BenchReport {
