@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -171,6 +172,85 @@ TEST_CASE("windows: what is still seen is stored, and what is not is not served"
       const std::vector<TokenId> changed = joined(ids.first(length / 2), random_ids(36, 9, 32));
       CHECK(runs.agree(runs.pooled(changed, 7).answer, runs.plain(changed, 7)));
     }
+  }
+}
+
+TEST_CASE("store-h: warm equals cold, also cropped, extended, windowed, and in any chunks") {
+  GuardedOps guarded(1);
+  const auto plain = cpu("", 2);
+  for (const TinyModel which :
+       {TinyModel::m, TinyModel::odd, TinyModel::huginn, TinyModel::nanbeige}) {
+    const Model model = tiny(which, WeightType::q8);
+    for (const HiddenMode mode : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+      for (const std::int64_t window : {0, 9}) {
+        CAPTURE(model.path());
+        CAPTURE(name_of(mode));
+        CAPTURE(window);
+        EngineSetting setting = setting_of(KvMode::f16, 2, window);
+        setting.stored_hidden = mode;
+        const std::vector<TokenId> all = random_ids(60, 44, model.config().vocab);
+        const std::span<const TokenId> ids = all;
+        EngineSetting single = setting;
+        single.chunk = 1;
+        CHECK(same_bits(all_logits(model, *plain, setting, ids, 40),
+                        all_logits(model, *plain, single, ids, 40)));
+        for (Ops* ops : {static_cast<Ops*>(&guarded), plain.get()}) {
+          const TemporaryFolder folder;
+          PoolRuns runs(model, *ops, setting, folder.path());
+          PoolRuns other(model, *ops, setting_of(KvMode::f16, 2, window), folder.path());
+          runs.add(ids.first(33));
+          runs.add(ids.first(37));  // extends
+          const auto snapshot = Snapshot::open(runs.path_of(ids.first(33)));
+          CHECK(snapshot->identity().kv == name_of(mode));
+          for (const std::size_t length : {44u, 37u, 33u, 35u, 20u}) {
+            const PooledAnswer warm = runs.pooled(ids.first(length), 6);
+            CHECK(runs.agree(warm.answer, runs.plain(ids.first(length), 6)));
+            CHECK(warm.pool.warning.empty());
+            if (window == 0 || length >= 33) CHECK(warm.pool.kind != MatchKind::miss);
+          }
+          CHECK(other.pooled(ids, 2).pool.kind == MatchKind::miss);
+          // Damage is found before anything is read.
+          std::string content = file_content(runs.path_of(ids.first(37)));
+          content[content.size() - 2] = static_cast<char>(content[content.size() - 2] ^ 1);
+          write_content(runs.path_of(ids.first(37)), content);
+          const PooledAnswer damaged = runs.pooled(ids.first(37), 6);
+          CHECK(runs.agree(damaged.answer, runs.plain(ids.first(37), 6)));
+          CHECK(damaged.pool.kind == MatchKind::miss);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("store-h keeps half the bytes of f16, and its answers stay near those of f16") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);  // as many kv heads as heads
+  const std::vector<TokenId> ids = random_ids(61, 32, 64);
+  const TemporaryFolder folder;
+  EngineSetting f16 = setting_of(KvMode::f16, 4), h16 = f16;
+  h16.stored_hidden = HiddenMode::h16;
+  PoolRuns with_f16(model, *ops, f16, folder.path()), with_h16(model, *ops, h16, folder.path());
+  with_f16.add(ids);
+  with_h16.add(ids);
+  CHECK(2 * Snapshot::open(with_h16.path_of(ids))->kv().size() ==
+        Snapshot::open(with_f16.path_of(ids))->kv().size());
+  const std::vector<float> exact = all_logits(model, *ops, setting_of(KvMode::f32, 4), ids, 32);
+  double range = 0.0;
+  for (const float logit : exact) range = std::max(range, std::fabs(double{logit}));
+  const double bounds[] = {0.0, 0.005, 0.1, 1.0};  // of the greatest logit
+  double previous = 0.0;
+  for (const HiddenMode mode : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+    EngineSetting setting = f16;
+    setting.stored_hidden = mode;
+    const std::vector<float> logits = all_logits(model, *ops, setting, ids, 32);
+    double error = 0.0;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      error = std::max(error, std::fabs(double{logits[i]} - double{exact[i]}));
+    }
+    CAPTURE(name_of(mode));
+    CHECK(error > previous);
+    CHECK(error < bounds[static_cast<std::size_t>(mode)] * range);
+    previous = error;
   }
 }
 
