@@ -64,7 +64,7 @@ workload() {
   seconds=$(since "$start")
   rate=$(awk -v n="$requests" -v s="$seconds" 'BEGIN { printf "%.3f", n / s }')
   echo "$1: $seconds s, $rate requests/s, first id after $(median first_token_ms stats) ms, decode step $(
-    median decode_ms stats | awk -v n="$new" '{ printf "%.1f", n > 1 ? $1 / (n - 1) : 0 }') ms"
+    median decode_ms stats | awk -v n="$new" '{ printf "%.1f", (n > 1 ? $1 / (n - 1) : 0) }') ms"
 }
 workload 'shared prefix, no pool' shared
 workload 'shared prefix, pool' shared --pool one.pool
@@ -90,7 +90,8 @@ echo "bytes on disk: one prefix $(du -b one.pool/*/*.safetensors | cut -f 1), ei
 
 # Eight processes at once; each has read the whole prefix when its second id is out.
 for i in 1 2 3 4 5 6 7 8; do
-  generate -n 100000 --threads 1 --stream --only-new --pool one.pool longer >out$i 2>/dev/null &
+  tl-generate -m "$model" --temperature 0 --ignore-eos -n 100000 --threads 1 --stream --only-new --pool one.pool \
+    longer >out$i 2>/dev/null &
   children+=($!)
 done
 for i in 1 2 3 4 5 6 7 8; do
