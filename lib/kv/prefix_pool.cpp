@@ -163,14 +163,15 @@ std::shared_ptr<const Snapshot> PrefixPool::verified(std::span<const TokenId> id
   const EntryKey key = key_of(identity_, ids);
   const PoolEntry entry{identity_folder_, key};
   if (folder_.bytes_of(entry) < 0) return nullptr;
-  OpenEntries entries(folder_, identity_, identity_folder_);
   try {
-    const auto snapshot = entries.open(key);
-    if (snapshot && std::ranges::equal(snapshot->ids(), ids)) {
+    const auto snapshot = Snapshot::open(folder_.entry_path(entry));
+    if (snapshot->identity() == identity_ && std::ranges::equal(snapshot->ids(), ids)) {
       snapshot->verify_all();
       return snapshot;
     }
-  } catch (const DamagedSnapshot&) {
+  } catch (const Error& error) {
+    if (folder_.bytes_of(entry) < 0) return nullptr;  // evicted a moment ago
+    if (error.kind() != ErrorKind::data) throw;       // not damaged, but not for us
   }
   folder_.remove(entry);
   return nullptr;
@@ -186,10 +187,10 @@ EntryKey PrefixPool::publish(SnapshotContent content) {
   std::unique_ptr<TensorFileWriter> writer;
   try {
     writer = write_snapshot(folder_.entry_path(entry), content);
-  } catch (const Error&) {
+  } catch (const Error& error) {
     // Where eviction by bytes is allowed, a disk that is full before the limit is reached gets one
     // entry smaller.
-    if (settings.max_bytes == 0 ||
+    if (error.kind() != ErrorKind::io || settings.max_bytes == 0 ||
         evict_now(folder_, {std::max<std::int64_t>(0, size() - 1), -1, settings.policy}).empty()) {
       throw;
     }

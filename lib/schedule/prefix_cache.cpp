@@ -34,6 +34,9 @@ PrefixCache PrefixCache::from(Forward& forward, KvMode mode,
                      KvCache(forward.ops(), forward.plan(), mode, snapshot, snapshot->length()));
   prefix.check(forward);
   forward.restore(prefix.cache_);
+  if (static_cast<std::int32_t>(snapshot->last().size()) != forward.model().config().hidden) {
+    throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot->path());
+  }
   prefix.ids_.assign(snapshot->ids().begin(), snapshot->ids().end());
   prefix.last_.assign(snapshot->last().begin(), snapshot->last().end());
   return prefix;
