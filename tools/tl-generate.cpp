@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@ struct Engine {
   Forward& forward;
   KvMode kv;
   std::optional<PrefixPool> pool;
+  std::set<std::string> warned;  // what is wrong with the pool is told once, not for each line
 };
 
 std::string matched_json(const StopReason& stop) {
@@ -151,7 +153,9 @@ void answer_line(Options& options, Engine& engine, const TokenLine& line) {
                {line, sample, seed + static_cast<std::uint64_t>(sample)});
   }
   const PoolReport report = prompt.finish();
-  if (!report.warning.empty()) cli::warn(report.warning);
+  if (!report.warning.empty() && engine.warned.insert(report.warning).second) {
+    cli::warn(report.warning);
+  }
 }
 
 // The pool, made ready for --pool-add; what is wrong with it is no reason to stop.
@@ -205,7 +209,7 @@ int generate(Options& options) {
   }
   const auto rows = static_cast<std::int32_t>(std::min(longest, options.loop.chunk()));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
-  Engine engine{forward, options.loop.kv_mode(), std::nullopt};
+  Engine engine{forward, options.loop.kv_mode(), std::nullopt, {}};
   engine.pool = open_pool(options, engine);
   if (options.stream) {
     options.input.for_each(limits,

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "error.h"
+#include "kv/hidden_codec.h"
 #include "random.h"
 
 namespace tinyloop {
@@ -84,9 +85,9 @@ struct Forward::Memory {
   DevicePtr angles;  // [rows][head_dim / 2][2]
   DeviceBuffer logits;
 
-  std::vector<std::int32_t> slots;     // of the rows of this call
-  std::vector<KvRow> places;           // of the rows of this call
-  std::vector<const KvCache*> caches;  // the sequences of this call
+  std::vector<std::int32_t> slots;  // of the rows of this call
+  std::vector<KvRow> places;        // of the rows of this call
+  std::vector<KvCache*> caches;     // the sequences of this call
   std::vector<KvSegments> sequences;
   KvGeometry geometry;
   std::int64_t head_rows = 0;  // of the latest leave
@@ -343,6 +344,21 @@ void Forward::run_layer(const Layer& layer, std::int64_t rows) {
 void Forward::run_attention(const Layer& layer, std::int64_t rows) {
   const ModelConfig& config = model_.config();
   Memory& m = *memory_;
+  if (plan_.stored_hidden != HiddenMode::none) round_inputs(rows);
+  project(layer, rows);
+  for (const KvRow& place : m.places) {
+    m.caches[static_cast<std::size_t>(place.sequence)]->verify(place.plane);
+  }
+  ops_.attention(m.attended, m.qkv, m.places, m.sequences,
+                 {config.heads, m.geometry, plan_.window,
+                  static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))});
+  ops_.matmul(m.branch, m.attended, layer.out, rows);
+}
+
+// qkv = qkv_weights(normed), rotated; K and V are stored.
+void Forward::project(const Layer& layer, std::int64_t rows) {
+  const ModelConfig& config = model_.config();
+  Memory& m = *memory_;
   const Rows k = m.qkv.columns(config.q_width());
   const Rows v = k.columns(config.kv_width());
   ops_.matmul(m.qkv, m.normed, layer.qkv, rows);
@@ -351,13 +367,61 @@ void Forward::run_attention(const Layer& layer, std::int64_t rows) {
                config.rope_layout == RopeLayout::interleaved, static_cast<float>(config.norm_eps)},
               m.angles, layer.qk_bias, layer.q_norm, layer.k_norm);
   ops_.append(k, v, m.places, m.sequences, m.geometry);
-  for (const KvRow& place : m.places) {
-    m.caches[static_cast<std::size_t>(place.sequence)]->verify(place.plane);
+}
+
+// Store-h: normed becomes what a snapshot keeps of it, so that a run that reads one sees the same.
+void Forward::round_inputs(std::int64_t rows) {
+  Memory& m = *memory_;
+  const auto hidden = static_cast<std::size_t>(model_.config().hidden);
+  m.host_rows.resize(static_cast<std::size_t>(rows) * hidden);
+  ops_.download(m.host_rows.data(), m.normed.data, m.host_rows.size() * sizeof(float));
+  for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
+    const KvRow& place = m.places[r];
+    encode_hidden(
+        plan_.stored_hidden, std::span(m.host_rows).subspan(r * hidden, hidden),
+        m.caches[static_cast<std::size_t>(place.sequence)]->record(place.plane, place.position));
   }
-  ops_.attention(m.attended, m.qkv, m.places, m.sequences,
-                 {config.heads, m.geometry, plan_.window,
-                  static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))});
-  ops_.matmul(m.branch, m.attended, layer.out, rows);
+  ops_.upload(m.normed.data, m.host_rows.data(), m.host_rows.size() * sizeof(float));
+}
+
+void Forward::restore(KvCache& cache) {
+  if (plan_.stored_hidden == HiddenMode::none) return;
+  Memory& m = *memory_;
+  const ModelConfig& config = model_.config();
+  const auto hidden = static_cast<std::size_t>(config.hidden);
+  const auto restore_plane = [&](const Layer& layer, std::int32_t plane) {
+    for (KvRow& row : m.places) {
+      row.plane = plane;
+      const auto r = static_cast<std::size_t>(&row - m.places.data());
+      decode_hidden(plan_.stored_hidden, cache.record(plane, row.position),
+                    std::span(m.host_rows).subspan(r * hidden, hidden));
+    }
+    ops_.upload(m.normed.data, m.host_rows.data(), m.host_rows.size() * sizeof(float));
+    project(layer, static_cast<std::int64_t>(m.places.size()));
+  };
+  std::vector<Row> rows;
+  for (std::int64_t begin = cache.first_record(); begin < cache.length();
+       begin += static_cast<std::int64_t>(rows.size())) {
+    rows.clear();
+    const std::int64_t end = std::min(begin + max_rows_, cache.length());
+    for (std::int64_t position = begin; position < end; ++position) {
+      rows.push_back({&cache, position, 0, 0, 0});
+    }
+    place(rows);
+    m.host_rows.resize(rows.size() * hidden);
+    auto layer = m.layers.begin();
+    for (std::int32_t i = 0; i < config.prelude_layers; ++i) {
+      restore_plane(*layer++, plan_.prelude_plane(i));
+    }
+    for (std::int32_t i = 0; i < config.core_layers; ++i, ++layer) {
+      for (std::int32_t loop = 0; loop < plan_.loops; ++loop) {
+        restore_plane(*layer, plan_.core_plane(loop, i));
+      }
+    }
+    for (std::int32_t i = 0; i < config.coda_layers; ++i) {
+      restore_plane(*layer++, plan_.coda_plane(i));
+    }
+  }
 }
 
 // branch = down(silu(gate(normed)) * up(normed))

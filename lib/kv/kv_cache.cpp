@@ -34,8 +34,11 @@ struct AttachedPlanes {
 }  // namespace
 
 KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode)
-    : ops_(&ops), planes_(plan.planes()), window_(plan.window) {
+    : ops_(&ops), planes_(plan.planes()), window_(plan.window), stored_hidden_(plan.stored_hidden) {
   geometry_ = {mode, plan.kv_heads, plan.head_dim};
+  if (stored_hidden_ == HiddenMode::none) return;
+  record_bytes_ = hidden_record_bytes(stored_hidden_, plan.hidden);
+  records_.resize(static_cast<std::size_t>(planes_));
 }
 
 KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode,
@@ -43,9 +46,16 @@ KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode,
     : KvCache(ops, plan, mode) {
   assert(snapshot->serves(length));
   const SnapshotShape& shape = snapshot->shape();
-  const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
-  if (shape.planes != planes_ || shape.kv_heads != geometry_.kv_heads || shape.tile_bytes != tile) {
+  const bool hidden = record_bytes_ > 0;
+  const auto tile =
+      static_cast<std::int64_t>(hidden ? kTile * record_bytes_ : geometry_.tile_bytes());
+  if (shape.planes != planes_ || shape.kv_heads != (hidden ? 1 : geometry_.kv_heads) ||
+      shape.tile_bytes != tile) {
     throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot->path());
+  }
+  if (hidden) {
+    take_records(*snapshot, length);
+    return;
   }
   auto attached = std::make_shared<const AttachedPlanes>(ops, snapshot);
   segments_.push_back(
@@ -54,6 +64,32 @@ KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode,
   shared_tiles_ = shape.first_tile + shape.tiles;
   length_ = length;
   end_sharing_at(length);
+}
+
+void KvCache::take_records(const Snapshot& snapshot, std::int64_t length) {
+  snapshot.verify_all();
+  const SnapshotShape& shape = snapshot.shape();
+  first_record_ = shape.first_tile * kTile;
+  const auto bytes = static_cast<std::size_t>(length - first_record_) * record_bytes_;
+  for (std::int32_t plane = 0; plane < planes_; ++plane) {
+    const std::span<const std::byte> stored =
+        snapshot.kv().subspan(static_cast<std::size_t>(plane * shape.plane_bytes()), bytes);
+    records_[static_cast<std::size_t>(plane)].assign(stored.begin(), stored.end());
+  }
+  std::int64_t have = shape.first_tile;
+  while (have * kTile < length) {
+    const std::int64_t next = window_ > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
+    add_segment(have, next - have);
+    have = next;
+  }
+  length_ = length;
+}
+
+std::span<std::byte> KvCache::record(std::int32_t plane, std::int64_t position) {
+  std::vector<std::byte>& records = records_[static_cast<std::size_t>(plane)];
+  const auto end = static_cast<std::size_t>(position + 1 - first_record_) * record_bytes_;
+  if (records.size() < end) records.resize(end);
+  return std::span(records).subspan(end - record_bytes_, record_bytes_);
 }
 
 void KvCache::verify(std::int32_t plane) const {
@@ -66,6 +102,10 @@ void KvCache::verify(std::int32_t plane) const {
 SnapshotShape KvCache::snapshot_shape() const {
   const std::int64_t first_seen = window_ > 0 ? std::max<std::int64_t>(0, length_ - window_) : 0;
   const std::int64_t first_tile = std::max(first_seen, first_position()) / kTile;
+  if (record_bytes_ > 0) {
+    return {planes_, 1, first_tile, (length_ + kTile - 1) / kTile - first_tile,
+            kTile * static_cast<std::int64_t>(record_bytes_)};
+  }
   return {planes_, geometry_.kv_heads, first_tile, (length_ + kTile - 1) / kTile - first_tile,
           static_cast<std::int64_t>(geometry_.tile_bytes())};
 }
@@ -73,6 +113,15 @@ SnapshotShape KvCache::snapshot_shape() const {
 void KvCache::read_plane(std::int32_t plane, std::span<std::byte> to) const {
   const SnapshotShape shape = snapshot_shape();
   assert(static_cast<std::int64_t>(to.size()) == shape.plane_bytes());
+  if (record_bytes_ > 0) {
+    const std::vector<std::byte>& records = records_[static_cast<std::size_t>(plane)];
+    const std::int64_t first = shape.first_tile * kTile;
+    const std::span<const std::byte> kept =
+        std::span(records).subspan(static_cast<std::size_t>(first - first_record_) * record_bytes_,
+                                   static_cast<std::size_t>(length_ - first) * record_bytes_);
+    std::fill(std::copy(kept.begin(), kept.end(), to.begin()), to.end(), std::byte{0});
+    return;
+  }
   verify(plane);
   for (const KvSegment& segment : segments_) {
     const std::int64_t first = std::max(segment.first_tile, shape.first_tile);
@@ -141,6 +190,10 @@ void KvCache::crop(std::int64_t length) {
     segments_.clear();
     memory_.clear();
     shared_tiles_ = 0;
+  }
+  if (length == 0) {
+    first_record_ = 0;
+    for (std::vector<std::byte>& records : records_) records.clear();
   }
   if (length < shared_tiles_ * kTile) end_sharing_at(length);
   length_ = length;
