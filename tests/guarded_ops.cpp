@@ -248,6 +248,18 @@ void GuardedOps::append(Rows k, Rows v, std::span<const KvRow> rows,
   cpu_->append(k, v, rows, sequences, geometry);
 }
 
+void GuardedOps::copy_positions(std::span<const KvCopy> copies,
+                                std::span<const KvSegments> sequences,
+                                const KvGeometry& geometry) {
+  for (const KvCopy& copy : copies) {
+    const KvRow both[] = {{copy.sequence, copy.from_plane, copy.position},
+                          {copy.sequence, copy.to_plane, copy.position}};
+    check(both, sequences, geometry);
+  }
+  const Opened opened(*this);
+  cpu_->copy_positions(copies, sequences, geometry);
+}
+
 void GuardedOps::attention(Rows out, Rows q, std::span<const KvRow> rows,
                            std::span<const KvSegments> sequences, const AttentionShape& shape) {
   const std::int64_t width = std::int64_t{shape.heads} * shape.kv.head_dim;

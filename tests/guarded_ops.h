@@ -51,6 +51,8 @@ class GuardedOps final : public Ops {
               DevicePtr bias, DevicePtr q_norm, DevicePtr k_norm) override;
   void append(Rows k, Rows v, std::span<const KvRow> rows, std::span<const KvSegments> sequences,
               const KvGeometry& geometry) override;
+  void copy_positions(std::span<const KvCopy> copies, std::span<const KvSegments> sequences,
+                      const KvGeometry& geometry) override;
   void attention(Rows out, Rows q, std::span<const KvRow> rows,
                  std::span<const KvSegments> sequences, const AttentionShape& shape) override;
 

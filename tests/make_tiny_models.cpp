@@ -13,7 +13,9 @@ namespace {
 void write_all(const std::string& folder) {
   using namespace tinyloop;
   std::filesystem::create_directories(folder);
-  for (const TinyModel which : all_tiny_models()) {
+  std::vector<TinyModel> models = all_tiny_models();
+  models.push_back(TinyModel::flat);
+  for (const TinyModel which : models) {
     const std::string path = write_tiny_model(folder, which, WeightType::f32);
     std::filesystem::rename(path, folder + "/" + std::string(name_of(which)) + ".tinyloop");
   }

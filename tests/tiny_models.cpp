@@ -39,6 +39,7 @@ constexpr Entry kEntries[] = {
     {TinyModel::llama, "llama", 16009},
     {TinyModel::qwen3, "qwen3", 16010},
     {TinyModel::relaxed, "relaxed", 16011},
+    {TinyModel::flat, "flat", 16011},
 };
 
 const Entry& entry_of(TinyModel which) {
@@ -128,7 +129,9 @@ std::string_view name_of(TinyModel which) { return entry_of(which).name; }
 
 std::vector<TinyModel> all_tiny_models() {
   std::vector<TinyModel> models;
-  for (const Entry& entry : kEntries) models.push_back(entry.model);
+  for (const Entry& entry : kEntries) {
+    if (entry.model != TinyModel::flat) models.push_back(entry.model);
+  }
   return models;
 }
 
@@ -207,7 +210,7 @@ ModelConfig tiny_config(TinyModel which) {
     case TinyModel::qwen3:
       c.qk_norm = true;
       break;
-    default:  // relaxed
+    default:  // relaxed and flat
       c.family = "llama";
       c.prelude_layers = c.coda_layers = 1;
       c.injection = Injection::relaxed;
@@ -233,6 +236,13 @@ ReferenceWeights tiny_weights(TinyModel which) {
       }
     }
     ++number;
+  }
+  if (which == TinyModel::flat) {
+    for (std::int32_t i = 0; i < config.core_layers; ++i) {
+      ReferenceLayer& layer = weights.layers[static_cast<std::size_t>(config.prelude_layers + i)];
+      std::fill(layer.out.begin(), layer.out.end(), 0.0);
+      std::fill(layer.down.begin(), layer.down.end(), 0.0);
+    }
   }
   const auto row = [&](Doubles& matrix, TokenId id) {
     return matrix.begin() + static_cast<std::ptrdiff_t>(id) * config.hidden;

@@ -29,6 +29,7 @@ enum class TinyModel {
   huginn_llama,  // the same frame with Llama's blocks
   llama,         // one loop, tied head, llama3 RoPE scaling
   qwen3,         // one loop, q/k norm
+  flat,          // relaxed with looped layers that add nothing: all loop counts agree
   relaxed,       // training-free looping of layers 1..2 of a Llama of 4 layers, beta 0.25
 };
 
@@ -38,7 +39,7 @@ inline constexpr TokenId kTieLow = 20, kTieHigh = 53, kTiePrompt = 32;
 inline constexpr TokenId kNanId = 7;
 
 std::string_view name_of(TinyModel which);  // "m", "huginn_llama", ...
-std::vector<TinyModel> all_tiny_models();
+std::vector<TinyModel> all_tiny_models();  // but for flat, where loops are of no use
 
 ModelConfig tiny_config(TinyModel which);
 // The weights, representable in f32; the NaN included.

@@ -22,6 +22,7 @@
 #include "model/model.h"
 #include "sampling/sampler.h"
 #include "sampling/stop.h"
+#include "schedule/generate.h"
 
 namespace tinyloop::cli {
 
@@ -76,6 +77,28 @@ struct LoopOptions {       // --loops, --kv, --cache-window, --prefill-chunk, --
  private:
   std::string storage() const;
 };
+
+struct ScheduleOptions {  // --speculative, --exit, --exit-select, --kv-slots
+  std::string speculative = "off";
+  std::string exit;
+  bool exit_select = false;
+  std::int32_t kv_slots = 0;
+  void add(CLI::App& app);
+  ExitRule exit_rule() const { return ExitRule::parse(exit, exit_select); }
+  bool automatic() const;
+  // Checked against model and plan. For `auto` the one that the model's profile advises on this
+  // machine with this many threads, or plain decoding; `reason` says which way it went and why.
+  struct Choice {
+    Schedule schedule;
+    std::string reason;  // of auto only
+  };
+  Choice choose(const Model& model, const LoopPlan& plan, const Ops& ops) const;
+};
+
+// The processor's name and how many CPUs this process may use; ops: the device.
+std::string machine_name(const Ops& ops);
+// Where tl-bench-spec leaves its verdict about a model and tl-generate looks for it.
+std::string profile_path(const std::string& model);
 
 struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
   void add(CLI::App& app);

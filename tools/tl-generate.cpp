@@ -14,9 +14,10 @@
 #include "engine/forward.h"
 #include "files/json_text.h"
 #include "kv/prefix_pool.h"
-#include "schedule/decode.h"
+#include "schedule/generate.h"
 #include "schedule/pooled_prompt.h"
 #include "schedule/prefix_cache.h"
+#include "schedule/resume.h"
 
 namespace {
 
@@ -25,6 +26,7 @@ using namespace tinyloop;
 struct Options {
   cli::ModelOptions model;
   cli::LoopOptions loop;
+  cli::ScheduleOptions schedule;
   cli::SamplingFlags sampling;
   cli::StopFlags stop;
   cli::InputOptions input;
@@ -34,6 +36,7 @@ struct Options {
   std::int64_t samples = 1;
   std::string pool;
   bool pool_add = false, no_crop = false;
+  std::string save_state, resume;
 };
 
 // The model at work and, with --pool, the pool.
@@ -42,6 +45,8 @@ struct Engine {
   KvMode kv;
   std::optional<PrefixPool> pool;
   std::set<std::string> warned;  // what is wrong with the pool is told once, not for each line
+  cli::ScheduleOptions::Choice choice;
+  std::optional<ResumeHandle> resumed;  // --resume
 };
 
 std::string matched_json(const StopReason& stop) {
@@ -70,8 +75,21 @@ std::string record(const Options& options, const Job& job, const Answer& answer)
              answer.stats.reused, answer.stats.prefilled);
 }
 
+// The part of the statistics that depends on the schedule.
+std::string schedule_statistics(const cli::ScheduleOptions::Choice& choice,
+                                const DecodeStats& stats) {
+  std::string text = fmt::format(",\"schedule\":\"{}\"", choice.schedule.name());
+  if (!choice.reason.empty()) text += fmt::format(",\"auto\":{}", json_string(choice.reason));
+  return text + fmt::format(
+                    ",\"drafted\":{},\"verified\":{},\"accepted\":{},\"own\":{},\"passes\":{},"
+                    "\"rows\":{},\"exits\":[{}],\"loops_saved\":{}",
+                    stats.drafted, stats.verified, stats.accepted, stats.own, stats.passes,
+                    stats.rows, fmt::join(stats.exits, ","), stats.loops_saved);
+}
+
 std::string statistics(const Options& options, const Job& job, const Answer& answer,
-                       const Forward& forward, const PooledPrompt& prompt) {
+                       const Forward& forward, const PooledPrompt& prompt,
+                       const cli::ScheduleOptions::Choice& choice) {
   const DecodeStats& stats = answer.stats;
   std::string text = fmt::format("{{\"line\":{}", job.line.number);
   if (options.samples > 1) text += fmt::format(",\"sample\":{}", job.sample);
@@ -81,9 +99,9 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
                             : 0.0;
   text += fmt::format(
       ",\"prompt\":{},\"prefilled\":{},\"reused\":{},\"generated\":{},\"loops\":{},\"loops_run\":{"
-      "}",
+      "},\"prompt_loops\":{}",
       job.line.ids.size(), stats.prefilled, stats.reused, stats.generated, forward.plan().loops,
-      stats.loops_run);
+      stats.loops_run, stats.prompt_loops);
   text += fmt::format(
       ",\"prefill_ms\":{:.3f},\"first_token_ms\":{:.3f},\"decode_ms\":{:.3f},\"tokens_per_second\":"
       "{:.3f}",
@@ -91,6 +109,7 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
   text += fmt::format(
       ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"",
       name_of(answer.stop.kind), matched_json(answer.stop), job.seed, stats.logits_hash);
+  text += schedule_statistics(choice, stats);
   if (!options.pool.empty()) {
     text += fmt::format(",\"pool_hit\":\"{}\",\"pool_reused\":{}", name_of(pool.kind), pool.reused);
   }
@@ -99,12 +118,15 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
                      forward.working_bytes(), prompt.cache_bytes(), cli::peak_resident_bytes());
 }
 
-void answer_one(Options& options, Forward& forward, PooledPrompt& prompt, const Job& job) {
+void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Job& job) {
+  Forward& forward = engine.forward;
   const ModelConfig& config = forward.model().config();
   DecodeRequest request;
   request.stop = options.stop.rules(config);
   if (job.line.max_tokens) request.stop.max_tokens = *job.line.max_tokens;
   request.hash_logits = options.stats.wanted();
+  request.exit = options.schedule.exit_rule();
+  request.kv_slots = options.schedule.kv_slots;
   SamplingOptions sampling = options.sampling.options();
   sampling.seed = job.seed;
 
@@ -123,8 +145,19 @@ void answer_one(Options& options, Forward& forward, PooledPrompt& prompt, const 
       options.output.flush();
     };
   }
+  std::optional<ResumeHandle> saved;
+  if (engine.resumed) request.read_prompt = resuming(*engine.resumed);
+  if (!options.save_state.empty()) {
+    request.read_prompt = [&](Forward& pass, KvCache& cache, DecodeStats& stats) {
+      std::span<const float> logits;
+      stats.prompt_loops = stats.prefilled * pass.plan().loops;
+      saved = ResumeHandle::build(pass, cache, job.line.ids, options.loop.chunk(), &logits);
+      return logits;
+    };
+  }
   const bool final_answer = job.sample + 1 == options.samples;
-  const Answer answer = prompt.generate(Sampler(sampling, config.vocab), request, final_answer);
+  const Answer answer = prompt.generate(Sampler(sampling, config.vocab), request, final_answer,
+                                        engine.choice.schedule);
   if (!as_ids) {
     options.output.write(record(options, job, answer));
   } else {
@@ -135,8 +168,15 @@ void answer_one(Options& options, Forward& forward, PooledPrompt& prompt, const 
     options.output.write("\n");
   }
   options.output.flush();
+  if (!options.save_state.empty()) {
+    if (!saved) {  // no token was wanted, so nobody has read the prompt
+      KvCache cache(forward.ops(), forward.plan(), engine.kv);
+      saved = ResumeHandle::build(forward, cache, job.line.ids, options.loop.chunk());
+    }
+    saved->save(options.save_state);
+  }
   if (options.stats.wanted()) {
-    options.stats.write(statistics(options, job, answer, forward, prompt));
+    options.stats.write(statistics(options, job, answer, forward, prompt, engine.choice));
   }
 }
 
@@ -149,13 +189,29 @@ void answer_line(Options& options, Engine& engine, const TokenLine& line) {
   // are shared.
   if (options.samples > 1) prompt.share();
   for (std::int64_t sample = 0; sample < options.samples; ++sample) {
-    answer_one(options, engine.forward, prompt,
-               {line, sample, seed + static_cast<std::uint64_t>(sample)});
+    answer_one(options, engine, prompt, {line, sample, seed + static_cast<std::uint64_t>(sample)});
   }
   const PoolReport report = prompt.finish();
   if (!report.warning.empty() && engine.warned.insert(report.warning).second) {
     cli::warn(report.warning);
   }
+}
+
+// What cannot go together with a saved state, by name.
+void check_states(const Options& options) {
+  const std::string name = options.resume.empty() ? "--save-state" : "--resume";
+  if (options.resume.empty() && options.save_state.empty()) return;
+  const auto exclude = [&](bool given, std::string_view other, std::string_view why) {
+    if (given) throw Error(ErrorKind::usage, "{} and {} exclude each other: {}", name, other, why);
+  };
+  exclude(!options.resume.empty() && !options.save_state.empty(), "--save-state",
+          "a resumed prompt is not read anew");
+  exclude(!options.pool.empty(), "--pool", "a pool's entries do not keep the states of all rows");
+  exclude(options.samples > 1, "--samples", "the state of one run is kept or gone on from");
+  exclude(options.stream && !options.save_state.empty(), "--stream",
+          "a state is of one prompt, and a stream may have any number of them");
+  exclude(!options.input.files.empty() && !options.resume.empty(), "a FILE",
+          "the prompt is in the saved state");
 }
 
 // The pool, made ready for --pool-add; what is wrong with it is no reason to stop.
@@ -173,7 +229,7 @@ std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
   return pool;
 }
 
-int generate(Options& options) {
+int run(Options& options) {
   if (options.stream && options.output.is_file()) {
     throw Error(
         ErrorKind::usage,
@@ -186,36 +242,56 @@ int generate(Options& options) {
     throw Error(ErrorKind::usage, "{} needs --pool", options.pool_add ? "--pool-add" : "--no-crop");
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
+  check_states(options);
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
+  if (plan.stored_hidden != HiddenMode::none && !(options.resume + options.save_state).empty()) {
+    throw Error(ErrorKind::usage,
+                "--{} and a store-h mode exclude each other: a saved state keeps keys and values",
+                options.resume.empty() ? "save-state" : "resume");
+  }
   InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
   validate(options.sampling.options(), config.vocab);
   validate(options.stop.rules(config), config.vocab);
   const TokenLimits limits{config.vocab, config.context};
+  const auto ops = options.model.make_ops();
+  const cli::ScheduleOptions::Choice choice = options.schedule.choose(model, plan, *ops);
   const std::vector<std::string> sources = options.input.sources(options.model.path);
   options.output.open(sources);
   options.stats.open(sources);
 
-  const auto ops = options.model.make_ops();
   std::vector<TokenLine> lines;
   std::int64_t longest = limits.longest;
-  if (!options.stream) {
+  std::optional<ResumeHandle> resumed;
+  if (!options.resume.empty()) {
+    resumed = ResumeHandle::open(options.resume);
+    lines.emplace_back();
+    lines.back().number = 1;
+    lines.back().ids.assign(resumed->ids().begin(), resumed->ids().end());
+  } else if (!options.stream) {
     lines = options.input.read_all(limits);
+    if (!options.save_state.empty() && lines.size() != 1) {
+      throw Error(ErrorKind::usage, "--save-state: {} prompts, but a state is of one",
+                  lines.size());
+    }
+  }
+  if (!lines.empty()) {
     longest = 1;
     for (const TokenLine& line : lines) {
       longest = std::max(longest, static_cast<std::int64_t>(line.ids.size()));
     }
   }
-  const auto rows = static_cast<std::int32_t>(std::min(longest, options.loop.chunk()));
-  Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
-  Engine engine{forward, options.loop.kv_mode(), std::nullopt, {}};
+  const auto chunk = static_cast<std::int32_t>(std::min(longest, options.loop.chunk()));
+  const std::int32_t rows = std::max(chunk, choice.schedule.rows(plan.loops));
+  const std::int32_t slots =
+      std::max(chunk, choice.schedule.slots(plan.loops, options.schedule.exit_rule()));
+  Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
+  Engine engine{forward, options.loop.kv_mode(), std::nullopt, {}, choice, std::move(resumed)};
   engine.pool = open_pool(options, engine);
-  if (options.stream) {
-    options.input.for_each(limits,
-                           [&](const TokenLine& line) { answer_line(options, engine, line); });
-  }
-  for (const TokenLine& line : lines) answer_line(options, engine, line);
+  const auto answer = [&](const TokenLine& line) { answer_line(options, engine, line); };
+  if (options.stream && options.resume.empty()) options.input.for_each(limits, answer);
+  for (const TokenLine& line : lines) answer(line);
   options.stats.finish();
   options.output.finish();
   return cli::kDone;
@@ -229,6 +305,7 @@ int main(int argc, char** argv) {
   options.model.add(app);
   options.input.add(app);
   options.loop.add(app);
+  options.schedule.add(app);
   cli::add_pool(app, options.pool, "Begin with what this prefix pool holds");
   app.add_flag("--pool-add", options.pool_add, "Add each prompt to the pool");
   app.add_flag("--no-crop", options.no_crop,
@@ -237,11 +314,17 @@ int main(int argc, char** argv) {
   options.stop.add(app);
   cli::add_number(app, "--samples", options.samples, 1, 1'000'000,
                   "Continuations of each line, with seeds S, S+1, ...");
+  app.add_option("--save-state", options.save_state,
+                 "Keep the one prompt as it stands after its last loop, for --resume")
+      ->type_name("FILE");
+  app.add_option("--resume", options.resume,
+                 "Continue a saved prompt, running only the loops it lacks")
+      ->type_name("FILE");
   app.add_flag("--only-new", options.only_new, "Leave the prompt out of the answer");
   app.add_flag("--stream", options.stream,
                "Answer each line as it arrives and write each id as soon as it is certain");
   app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");
   options.stats.add(app);
   options.output.add(app);
-  return cli::run(app, argc, argv, [&] { return generate(options); });
+  return cli::run(app, argc, argv, [&] { return run(options); });
 }

@@ -3,6 +3,7 @@
 // queries among the threads. What is in a tile is the kernels' business.
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <limits>
 
 #include "cpu/cpu_ops.h"
@@ -36,6 +37,35 @@ VisiblePart part_in_block(std::int64_t first, std::int64_t last, std::int64_t bl
   const auto from = static_cast<std::int32_t>(std::clamp(first - start, std::int64_t{0}, kBlock));
   const auto end = static_cast<std::int32_t>(std::clamp(last + 1 - start, std::int64_t{0}, kBlock));
   return from < end ? VisiblePart{from, end} : VisiblePart{0, 0};
+}
+
+// Position `lane` of a tile, K and V with their scales; the layout is in device/kv_tile.h.
+void copy_lane(unsigned char* to, const unsigned char* from, const KvGeometry& kv,
+               std::int64_t lane) {
+  const bool nibbles = kv.mode == KvMode::int4;
+  const std::int64_t width = kv.mode == KvMode::f32 ? 4 : kv.mode == KvMode::f16 ? 2 : 1;
+  const auto scales = static_cast<std::int64_t>(kv.scale_bytes());
+  const auto values = static_cast<std::int64_t>(kv.key_bytes());
+  if (scales > 0) {
+    std::memcpy(to + lane * 4, from + lane * 4, 4);
+    std::memcpy(to + values + lane * 4, from + values + lane * 4, 4);
+  }
+  for (std::int64_t d = 0; d < kv.head_dim; ++d) {
+    const std::int64_t row = scales + d * (nibbles ? kTile / 2 : kTile * width);
+    if (nibbles) {
+      const unsigned mask = lane < 8 ? 0x0fu : 0xf0u;
+      unsigned char& byte = to[row + lane % 8];
+      byte = static_cast<unsigned char>((byte & ~mask) | (from[row + lane % 8] & mask));
+    } else {
+      std::memcpy(to + row + lane * width, from + row + lane * width,
+                  static_cast<std::size_t>(width));
+    }
+  }
+  const std::int64_t piece = nibbles ? 8 : 16 * width;
+  for (std::int64_t panel = 0; panel < kv.padded_head_dim() / 16; ++panel) {
+    const std::int64_t at = values + scales + (panel * kTile + lane) * piece;
+    std::memcpy(to + at, from + at, static_cast<std::size_t>(piece));
+  }
 }
 
 // What the queries of a tile see of one block.
@@ -308,6 +338,19 @@ void CpuOps::append(Rows k, Rows v, std::span<const KvRow> rows,
       }
     }
   });
+}
+
+void CpuOps::copy_positions(std::span<const KvCopy> copies, std::span<const KvSegments> sequences,
+                            const KvGeometry& geometry) {
+  for (const KvCopy& copy : copies) {
+    const KvSegments segments = sequences[static_cast<std::size_t>(copy.sequence)];
+    for (std::int64_t head = 0; head < geometry.kv_heads; ++head) {
+      const std::int64_t tile = copy.position / kTile;
+      copy_lane(find_tile(segments, geometry, copy.to_plane, head, tile),
+                find_tile(segments, geometry, copy.from_plane, head, tile), geometry,
+                copy.position % kTile);
+    }
+  }
 }
 
 void CpuOps::attention(Rows out, Rows q, std::span<const KvRow> rows,

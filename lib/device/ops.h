@@ -55,6 +55,12 @@ struct KvRow {  // where a row of a pass stands
   std::int64_t position = 0;
 };
 
+struct KvCopy {  // of one position's K and V from plane to plane
+  std::int32_t sequence = 0;
+  std::int32_t from_plane = 0, to_plane = 0;
+  std::int64_t position = 0;
+};
+
 struct RotateShape {
   std::int32_t heads = 0, kv_heads = 0, head_dim = 0;
   bool interleaved = false;
@@ -116,6 +122,9 @@ class Ops {
   // Stores k and v of each row into the tile of its (sequence, plane, position). The tiles exist and no two rows are the same place.
   virtual void append(Rows k, Rows v, std::span<const KvRow> rows, std::span<const KvSegments> sequences,
                       const KvGeometry& geometry) = 0;
+  // Copies K and V of a position as they are stored, bit for bit, one copy after another.
+  virtual void copy_positions(std::span<const KvCopy> copies, std::span<const KvSegments> sequences,
+                              const KvGeometry& geometry) = 0;
   // out[r] [heads][head_dim] = softmax(scale * q K^T) V over the positions the row may see in its sequence and plane; K and V are read
   // back from their tiles in the storage mode, the row's own position included. Scores are a chain of fma over head_dim. Softmax runs in
   // blocks of 256 absolute positions (greatest score m, sum l of exp(s - m) in 16 lanes then a fixed tree, o = chain of fma over positions in

@@ -87,7 +87,12 @@ struct Forward::Memory {
 
   std::vector<std::int32_t> slots;  // of the rows of this call
   std::vector<KvRow> places;        // of the rows of this call
-  std::vector<KvCache*> caches;     // the sequences of this call
+  struct Branch {                   // a further cache that a row's K and V go to
+    std::size_t row;
+    std::int32_t sequence;
+  };
+  std::vector<Branch> branches;
+  std::vector<KvCache*> caches;  // the sequences of this call
   std::vector<KvSegments> sequences;
   KvGeometry geometry;
   std::int64_t head_rows = 0;  // of the latest leave
@@ -152,25 +157,35 @@ std::size_t Forward::working_bytes() const {
   return sum;
 }
 
+// The cache's number among the sequences of this call.
+std::int32_t Forward::sequence_of(KvCache& cache) {
+  Memory& m = *memory_;
+  std::size_t sequence = 0;
+  while (sequence < m.caches.size() && m.caches[sequence] != &cache) ++sequence;
+  if (sequence == m.caches.size()) {
+    m.caches.push_back(&cache);
+    m.sequences.push_back(cache.segments());
+    m.geometry = cache.geometry();
+  }
+  return static_cast<std::int32_t>(sequence);
+}
+
 // Notes where the rows of this call stand: slots, sequences, positions and their rotation angles.
 void Forward::place(std::span<const Row> rows) {
   Memory& m = *memory_;
   assert(static_cast<std::int64_t>(rows.size()) <= max_rows_);
   m.slots.clear();
   m.places.clear();
+  m.branches.clear();
   m.caches.clear();
   m.sequences.clear();
   m.host_angles.clear();
   for (const Row& row : rows) {
     m.slots.push_back(row.slot);
-    std::size_t sequence = 0;
-    while (sequence < m.caches.size() && m.caches[sequence] != row.cache) ++sequence;
-    if (sequence == m.caches.size()) {
-      m.caches.push_back(row.cache);
-      m.sequences.push_back(row.cache->segments());
-      m.geometry = row.cache->geometry();
+    m.places.push_back({sequence_of(*row.cache), 0, row.position});
+    for (KvCache* branch : row.also) {
+      m.branches.push_back({m.places.size() - 1, sequence_of(*branch)});
     }
-    m.places.push_back({static_cast<std::int32_t>(sequence), 0, row.position});
     for (const float frequency : m.frequencies) {
       const double angle = static_cast<float>(row.position) * frequency;
       m.host_angles.push_back(static_cast<float>(std::cos(angle)));
@@ -231,7 +246,7 @@ void Forward::pass(std::span<Row> rows) {
   }
   for (std::int32_t layer = 0; layer < config.core_layers; ++layer) {
     for (std::size_t r = 0; r < rows.size(); ++r) {
-      m.places[r].plane = plan_.core_plane(rows[r].loop, layer);
+      m.places[r].plane = rows[r].cache->plan().core_plane(rows[r].loop, layer);
     }
     run_layer(m.layers[static_cast<std::size_t>(config.prelude_layers + layer)], count);
   }
@@ -277,7 +292,9 @@ std::span<const float> Forward::leave(std::span<const Row> rows,
     ops_.rms_norm(m.x, m.x, m.final_norm, count, config.hidden, eps);
   }
   for (std::int32_t layer = 0; layer < config.coda_layers; ++layer) {
-    for (KvRow& place : m.places) place.plane = plan_.coda_plane(layer);
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      m.places[r].plane = rows[r].cache->plan().coda_plane(layer);
+    }
     run_layer(
         m.layers[static_cast<std::size_t>(config.prelude_layers + config.core_layers + layer)],
         count);
@@ -367,6 +384,12 @@ void Forward::project(const Layer& layer, std::int64_t rows) {
                config.rope_layout == RopeLayout::interleaved, static_cast<float>(config.norm_eps)},
               m.angles, layer.qk_bias, layer.q_norm, layer.k_norm);
   ops_.append(k, v, m.places, m.sequences, m.geometry);
+  for (const Memory::Branch& branch : m.branches) {
+    KvRow place = m.places[branch.row];
+    place.sequence = branch.sequence;
+    const auto floats = static_cast<std::int64_t>(branch.row) * k.stride;
+    ops_.append(k.columns(floats), v.columns(floats), {&place, 1}, m.sequences, m.geometry);
+  }
 }
 
 // Store-h: normed becomes what a snapshot keeps of it, so that a run that reads one sees the same.
@@ -432,14 +455,72 @@ void Forward::run_mlp(const Layer& layer, std::int64_t rows) {
   ops_.matmul(m.branch, m.gated, layer.down, rows);
 }
 
+void Forward::end_early(std::span<const Row> rows) {
+  Memory& m = *memory_;
+  m.caches.clear();
+  m.sequences.clear();
+  std::vector<KvCopy> copies;
+  for (const Row& row : rows) {
+    const LoopPlan& plan = row.cache->plan();
+    std::vector<KvCache*> caches(row.also.begin(), row.also.end());
+    caches.push_back(row.cache);
+    for (KvCache* cache : caches) {
+      const std::int32_t sequence = sequence_of(*cache);
+      for (std::int32_t loop = row.loop; loop < plan.slots(); ++loop) {
+        for (std::int32_t layer = 0; layer < plan.core_layers; ++layer) {
+          copies.push_back({sequence, plan.core_plane(row.loop - 1, layer),
+                            plan.core_plane(loop, layer), row.position});
+        }
+      }
+    }
+  }
+  if (!copies.empty()) ops_.copy_positions(copies, m.sequences, m.geometry);
+}
+
+// `rows` rows that the slots of this call name, on the host.
+std::span<const float> Forward::downloaded(Rows from, std::size_t rows) {
+  Memory& m = *memory_;
+  const std::int64_t hidden = model_.config().hidden;
+  ops_.gather(m.x, from, m.slots, hidden);
+  m.host_rows.resize(rows * static_cast<std::size_t>(hidden));
+  ops_.download(m.host_rows.data(), m.x.data, m.host_rows.size() * sizeof(float));
+  return m.host_rows;
+}
+
 std::span<const float> Forward::states(std::span<const Row> rows) {
+  place(rows);
+  return downloaded(memory_->state, rows.size());
+}
+
+std::span<const float> Forward::kept(std::span<const Row> rows) {
+  if (model_.config().injection == Injection::none) return {};
+  place(rows);
+  return downloaded(memory_->kept, rows.size());
+}
+
+void Forward::restore(std::span<const Row> rows, std::span<const float> states,
+                      std::span<const float> kept) {
   Memory& m = *memory_;
   place(rows);
   const std::int64_t hidden = model_.config().hidden;
-  ops_.gather(m.x, m.state, m.slots, hidden);
-  m.host_rows.resize(rows.size() * static_cast<std::size_t>(hidden));
-  ops_.download(m.host_rows.data(), m.x.data, m.host_rows.size() * sizeof(float));
-  return m.host_rows;
+  assert(states.size() == rows.size() * static_cast<std::size_t>(hidden));
+  ops_.upload(m.x.data, states.data(), states.size_bytes());
+  ops_.scatter(m.state, m.x, m.slots, hidden);
+  if (model_.config().injection == Injection::none) return;
+  assert(kept.size() == states.size());
+  ops_.upload(m.x.data, kept.data(), kept.size_bytes());
+  ops_.scatter(m.kept, m.x, m.slots, hidden);
+}
+
+void Forward::copy_slot(std::int32_t to, std::int32_t from) {
+  Memory& m = *memory_;
+  const std::int64_t hidden = model_.config().hidden;
+  const auto copy = [&](Rows rows) {
+    ops_.gather(m.x, rows, {&from, 1}, hidden);
+    ops_.scatter(rows, m.x, {&to, 1}, hidden);
+  };
+  copy(m.state);
+  if (model_.config().injection != Injection::none) copy(m.kept);
 }
 
 std::vector<float> Forward::gates(std::span<const Row> rows) {

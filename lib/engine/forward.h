@@ -26,6 +26,9 @@ struct Row {
   TokenId id = 0;
   std::int32_t slot = 0;  // where its hidden state lives, 0 .. slots-1; no two live rows share one
   std::int32_t loop = 0;  // loops done so far; set to 0 by enter, raised by pass
+  // Further caches that the row's K and V go to: of sequences that begin with `cache`'s and this
+  // row, and branch off behind it. They have the same plan and room for `position`.
+  std::span<KvCache* const> also = {};
 };
 
 class Forward {
@@ -60,6 +63,9 @@ class Forward {
   // [wanted][vocab], valid until the next call.
   std::span<const float> leave(std::span<const Row> rows, std::span<const std::int32_t> wanted);
 
+  // For rows that will do no further loop: what later rows at higher loops find at these positions
+  // is the K and V of the last loop done.
+  void end_early(std::span<const Row> rows);
   // What the head multiplied in the latest leave(), host memory [wanted][hidden], valid until the
   // next call; and the head alone on one such vector: logits [vocab] with the same bits.
   std::span<const float> head_inputs();
@@ -76,12 +82,24 @@ class Forward {
   // Throws Error(usage) if the model has no gate.
   std::vector<float> gates(std::span<const Row> rows);
 
+  // What every loop reads again beside the state, in the form of states(): empty where a model has
+  // no such thing. Together with the states it is all that a row needs to go on.
+  std::span<const float> kept(std::span<const Row> rows);
+  // Sets the rows' states (and what every loop reads again) to what states() and kept() gave; their
+  // `loop` is the caller's to set.
+  void restore(std::span<const Row> rows, std::span<const float> states,
+               std::span<const float> kept);
+  // Slot `to` becomes what slot `from` is.
+  void copy_slot(std::int32_t to, std::int32_t from);
+
   std::size_t working_bytes() const;  // device memory of activations and states
 
  private:
   struct Layer;
   struct Memory;
   void place(std::span<const Row> rows);
+  std::int32_t sequence_of(KvCache& cache);
+  std::span<const float> downloaded(Rows from, std::size_t rows);
   void run_layer(const Layer& layer, std::int64_t rows);
   void run_attention(const Layer& layer, std::int64_t rows);
   void project(const Layer& layer, std::int64_t rows);

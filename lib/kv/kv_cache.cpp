@@ -33,12 +33,11 @@ struct AttachedPlanes {
 
 }  // namespace
 
-KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode)
-    : ops_(&ops), planes_(plan.planes()), window_(plan.window), stored_hidden_(plan.stored_hidden) {
+KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode) : ops_(&ops), plan_(plan) {
   geometry_ = {mode, plan.kv_heads, plan.head_dim};
-  if (stored_hidden_ == HiddenMode::none) return;
-  record_bytes_ = hidden_record_bytes(stored_hidden_, plan.hidden);
-  records_.resize(static_cast<std::size_t>(planes_));
+  if (plan.stored_hidden == HiddenMode::none) return;
+  record_bytes_ = hidden_record_bytes(plan.stored_hidden, plan.hidden);
+  records_.resize(static_cast<std::size_t>(planes()));
 }
 
 KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode,
@@ -49,7 +48,7 @@ KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode,
   const bool hidden = record_bytes_ > 0;
   const auto tile =
       static_cast<std::int64_t>(hidden ? kTile * record_bytes_ : geometry_.tile_bytes());
-  if (shape.planes != planes_ || shape.kv_heads != (hidden ? 1 : geometry_.kv_heads) ||
+  if (shape.planes != planes() || shape.kv_heads != (hidden ? 1 : geometry_.kv_heads) ||
       shape.tile_bytes != tile) {
     throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot->path());
   }
@@ -71,14 +70,14 @@ void KvCache::take_records(const Snapshot& snapshot, std::int64_t length) {
   const SnapshotShape& shape = snapshot.shape();
   first_record_ = shape.first_tile * kTile;
   const auto bytes = static_cast<std::size_t>(length - first_record_) * record_bytes_;
-  for (std::int32_t plane = 0; plane < planes_; ++plane) {
+  for (std::int32_t plane = 0; plane < planes(); ++plane) {
     const std::span<const std::byte> stored =
         snapshot.kv().subspan(static_cast<std::size_t>(plane * shape.plane_bytes()), bytes);
     records_[static_cast<std::size_t>(plane)].assign(stored.begin(), stored.end());
   }
   std::int64_t have = shape.first_tile;
   while (have * kTile < length) {
-    const std::int64_t next = window_ > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
+    const std::int64_t next = plan_.window > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
     add_segment(have, next - have);
     have = next;
   }
@@ -100,13 +99,14 @@ void KvCache::verify(std::int32_t plane) const {
 
 // One position may still be taken back: the last one can be run again.
 SnapshotShape KvCache::snapshot_shape() const {
-  const std::int64_t first_seen = window_ > 0 ? std::max<std::int64_t>(0, length_ - window_) : 0;
+  const std::int64_t first_seen =
+      plan_.window > 0 ? std::max<std::int64_t>(0, length_ - plan_.window) : 0;
   const std::int64_t first_tile = std::max(first_seen, first_position()) / kTile;
   if (record_bytes_ > 0) {
-    return {planes_, 1, first_tile, (length_ + kTile - 1) / kTile - first_tile,
+    return {planes(), 1, first_tile, (length_ + kTile - 1) / kTile - first_tile,
             kTile * static_cast<std::int64_t>(record_bytes_)};
   }
-  return {planes_, geometry_.kv_heads, first_tile, (length_ + kTile - 1) / kTile - first_tile,
+  return {planes(), geometry_.kv_heads, first_tile, (length_ + kTile - 1) / kTile - first_tile,
           static_cast<std::int64_t>(geometry_.tile_bytes())};
 }
 
@@ -137,6 +137,25 @@ void KvCache::read_plane(std::int32_t plane, std::span<std::byte> to) const {
   }
 }
 
+void KvCache::write_plane(std::int32_t plane, const SnapshotShape& shape,
+                          std::span<const std::byte> from) {
+  if (shape.kv_heads != geometry_.kv_heads || plane >= planes() ||
+      shape.tile_bytes != static_cast<std::int64_t>(geometry_.tile_bytes())) {
+    throw Error(ErrorKind::data, "saved keys and values do not have the model's shape");
+  }
+  for (const KvSegment& segment : segments_) {
+    const std::int64_t first = std::max(segment.first_tile, shape.first_tile);
+    const std::int64_t end = std::min(tile_end(segment), shape.first_tile + shape.tiles);
+    if (first >= end) continue;
+    for (std::int32_t head = 0; head < shape.kv_heads; ++head) {
+      const std::int64_t at = (head * shape.tiles + first - shape.first_tile) * shape.tile_bytes;
+      ops_->upload(segment.base + plane * segment.plane_stride + head * segment.head_stride +
+                       (first - segment.first_tile) * shape.tile_bytes,
+                   from.data() + at, static_cast<std::size_t>((end - first) * shape.tile_bytes));
+    }
+  }
+}
+
 void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
   const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
   KvSegment segment;
@@ -144,7 +163,7 @@ void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
   segment.tiles = tiles;
   segment.head_stride = tiles * tile;
   segment.plane_stride = geometry_.kv_heads * segment.head_stride;
-  DeviceBuffer buffer(*ops_, static_cast<std::size_t>(planes_ * segment.plane_stride));
+  DeviceBuffer buffer(*ops_, static_cast<std::size_t>(planes() * segment.plane_stride));
   segment.base = buffer.ptr();
   memory_.reserve(memory_.size() + 1);
   segments_.reserve(segments_.size() + 1);
@@ -155,11 +174,11 @@ void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
 void KvCache::reserve(std::int64_t end) {
   const std::int64_t tiles = (end + kTile - 1) / kTile;
   const std::int64_t first_seen =
-      window_ > 0 ? std::max<std::int64_t>(0, length_ - window_ + 1) / kTile : 0;
+      plan_.window > 0 ? std::max<std::int64_t>(0, length_ - plan_.window + 1) / kTile : 0;
   std::int64_t have = segments_.empty() ? first_seen : tile_end(segments_.back());
   while (have < tiles) {
     // Ends on a block boundary, so that later segments hold whole softmax blocks in one piece.
-    const std::int64_t next = window_ > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
+    const std::int64_t next = plan_.window > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
     add_segment(have, next - have);
     have = next;
   }
@@ -178,12 +197,12 @@ void KvCache::commit(std::int64_t length) {
 
 void KvCache::crop(std::int64_t length) {
   assert(length >= 0 && length <= length_);
-  if (window_ > 0 && length > 0) {
-    const std::int64_t first_seen = std::max<std::int64_t>(0, length - window_ + 1);
+  if (plan_.window > 0 && length > 0) {
+    const std::int64_t first_seen = std::max<std::int64_t>(0, length - plan_.window + 1);
     if (first_seen < first_position()) {
       throw Error(ErrorKind::usage,
                   "cannot crop to {} positions: position {} has left the window of {}", length,
-                  first_seen, window_);
+                  first_seen, plan_.window);
     }
   }
   if (length == 0 && first_position() > 0) {
@@ -225,10 +244,10 @@ void KvCache::end_sharing_at(std::int64_t length) {
   shared_tiles_ = full;
   if (length % kTile == 0 || partial.tiles == 0) return;
   const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
-  add_segment(full, window_ > 0 ? 1 : (full / kTailTiles + 1) * kTailTiles - full);
+  add_segment(full, plan_.window > 0 ? 1 : (full / kTailTiles + 1) * kTailTiles - full);
   const KvSegment& own = segments_.back();
   memory_.back().snapshot = partial_memory.snapshot;
-  for (std::int32_t plane = 0; plane < planes_; ++plane) {
+  for (std::int32_t plane = 0; plane < planes(); ++plane) {
     for (std::int32_t head = 0; head < geometry_.kv_heads; ++head) {
       ops_->copy(own.base + plane * own.plane_stride + head * own.head_stride,
                  partial.base + plane * partial.plane_stride + head * partial.head_stride +
@@ -246,10 +265,43 @@ KvCache KvCache::fork() {
   return copy;
 }
 
+KvCache KvCache::share_loops(std::int32_t slots) const {
+  assert(plan_.kv_slots == 0 && slots >= 1 && slots <= plan_.loops);
+  LoopPlan plan = plan_;
+  plan.kv_slots = slots;
+  KvCache slim(*ops_, plan, geometry_.mode);
+  const auto copy_plane = [&](const KvSegment& to, std::int32_t plane, const KvSegment& from,
+                              std::int32_t source) {
+    verify(source);
+    for (std::int32_t head = 0; head < geometry_.kv_heads; ++head) {
+      ops_->copy(to.base + plane * to.plane_stride + head * to.head_stride,
+                 from.base + source * from.plane_stride + head * from.head_stride,
+                 static_cast<std::size_t>(from.tiles) * geometry_.tile_bytes());
+    }
+  };
+  for (const KvSegment& from : segments_) {
+    slim.add_segment(from.first_tile, from.tiles);
+    const KvSegment& to = slim.segments_.back();
+    for (std::int32_t layer = 0; layer < plan.prelude_layers; ++layer) {
+      copy_plane(to, plan.prelude_plane(layer), from, plan_.prelude_plane(layer));
+    }
+    for (std::int32_t loop = plan.loops - slots; loop < plan.loops; ++loop) {
+      for (std::int32_t layer = 0; layer < plan.core_layers; ++layer) {
+        copy_plane(to, plan.core_plane(loop, layer), from, plan_.core_plane(loop, layer));
+      }
+    }
+    for (std::int32_t layer = 0; layer < plan.coda_layers; ++layer) {
+      copy_plane(to, plan.coda_plane(layer), from, plan_.coda_plane(layer));
+    }
+  }
+  slim.length_ = length_;
+  return slim;
+}
+
 std::size_t KvCache::bytes() const {
   std::size_t sum = 0;
   for (const KvSegment& segment : segments_) {
-    sum += static_cast<std::size_t>(segment.tiles * geometry_.kv_heads * planes_) *
+    sum += static_cast<std::size_t>(segment.tiles * geometry_.kv_heads * planes()) *
            geometry_.tile_bytes();
   }
   return sum;

@@ -30,8 +30,9 @@ class KvCache {
   KvCache(KvCache&&) = default;
   KvCache& operator=(KvCache&&) = default;
 
+  const LoopPlan& plan() const { return plan_; }
   const KvGeometry& geometry() const { return geometry_; }
-  std::int32_t planes() const { return planes_; }
+  std::int32_t planes() const { return plan_.planes(); }
   std::int64_t length() const {
     return length_;
   }  // positions 0 .. length-1 are valid (within the window)
@@ -49,19 +50,24 @@ class KvCache {
   // A second sequence with the same first length() positions: full tiles are shared, the last
   // partial tile is copied, so each may go on alone.
   KvCache fork();
+  // The same positions with planes for `slots` loops only: plane s gets what the last loop r with
+  // r mod slots == s wrote. Shares nothing with this one. Needs a plan without sharing.
+  KvCache share_loops(std::int32_t slots) const;
 
   // To be called before a plane is read: compares what came from a snapshot with its checksum.
   // Throws DamagedSnapshot; the cache is then void.
   void verify(std::int32_t plane) const;
 
   // The store-h modes' records, [planes][positions], kept in host memory from first_record() on.
-  HiddenMode stored_hidden() const { return stored_hidden_; }
+  HiddenMode stored_hidden() const { return plan_.stored_hidden; }
   std::int64_t first_record() const { return first_record_; }
   std::span<std::byte> record(std::int32_t plane, std::int64_t position);
 
   // What a snapshot of the whole cache holds, and how it gets there; see SnapshotContent.
   SnapshotShape snapshot_shape() const;
   void read_plane(std::int32_t plane, std::span<std::byte> to) const;
+  // Stores what read_plane() gave for `shape` in this cache's own plane; there is room for it.
+  void write_plane(std::int32_t plane, const SnapshotShape& shape, std::span<const std::byte> from);
 
   KvSegments segments() const { return segments_; }
   std::int64_t first_position() const;  // the first one that still has memory
@@ -75,8 +81,7 @@ class KvCache {
 
   Ops* ops_;
   KvGeometry geometry_;
-  std::int32_t planes_;
-  std::int64_t window_;
+  LoopPlan plan_;
   std::int64_t length_ = 0;
   std::int64_t shared_tiles_ = 0;  // tiles below this one are read-only
   // Keeps a segment's memory alive; `snapshot` is where its content is from, if it is from one.
@@ -86,7 +91,6 @@ class KvCache {
   };
   std::vector<Holder> memory_;  // in the segments' order
   std::vector<KvSegment> segments_;
-  HiddenMode stored_hidden_;
   std::size_t record_bytes_ = 0;  // 0: not a store-h mode
   std::int64_t first_record_ = 0;
   std::vector<std::vector<std::byte>> records_;  // of each plane

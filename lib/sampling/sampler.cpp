@@ -110,6 +110,11 @@ Sampler::Sampler(SamplingOptions options, std::int64_t vocab)
 
 TokenId Sampler::pick(std::span<const float> logits, const History& history,
                       std::int64_t position) const {
+  return ranked(logits, history, position, 1).front();
+}
+
+std::vector<TokenId> Sampler::ranked(std::span<const float> logits, const History& history,
+                                     std::int64_t position, std::size_t count) const {
   assert(static_cast<std::int64_t>(logits.size()) == vocab_);
   for (std::size_t id = 0; id < logits.size(); ++id) {
     if (!std::isfinite(logits[id])) {
@@ -124,13 +129,14 @@ TokenId Sampler::pick(std::span<const float> logits, const History& history,
   if (best_value == kNever) {
     throw Error(ErrorKind::device, "--logit-bias leaves no token to pick at position {}", position);
   }
-  if (options_.temperature == 0.0) return best;
+  if (options_.temperature == 0.0 && count == 1) return {best};
 
   std::vector<TokenId> candidates;
   candidates.reserve(values.size());
   for (std::size_t id = 0; id < values.size(); ++id) {
     if (values[id] != kNever) candidates.push_back(static_cast<TokenId>(id));
   }
+  if (options_.temperature == 0.0) return best_first(candidates, count, Better{values});
   // Relative to the best, so that no temperature can overflow: the best is 0, all others are below,
   // at worst -infinity.
   const auto scaled = [&](TokenId id) {
@@ -154,16 +160,11 @@ TokenId Sampler::pick(std::span<const float> logits, const History& history,
     std::erase_if(candidates, [&](TokenId id) { return exact_exp(scaled(id)) < options_.min_p; });
   }
 
-  TokenId chosen = best;
-  double greatest = kNever;
+  std::vector<double> scores(values.size(), kNever);
   for (const TokenId id : candidates) {
-    const double score = scaled(id) + gumbel(options_.seed, position, id);
-    if (score > greatest || (score == greatest && id < chosen)) {
-      greatest = score;
-      chosen = id;
-    }
+    scores[static_cast<std::size_t>(id)] = scaled(id) + gumbel(options_.seed, position, id);
   }
-  return chosen;
+  return best_first(candidates, count, Better{scores});
 }
 
 double log_probability(std::span<const float> logits, TokenId id) {

@@ -50,6 +50,11 @@ class Sampler {
   // or infinity in the model's logits, and if the bias left no candidate.
   TokenId pick(std::span<const float> logits, const History& history, std::int64_t position) const;
 
+  // The `count` (at least 1) first choices, fewer if there are no more candidates: the first is what
+  // pick() gives, the second what it would give if the first were impossible, and so on.
+  std::vector<TokenId> ranked(std::span<const float> logits, const History& history,
+                              std::int64_t position, std::size_t count) const;
+
   const SamplingOptions& options() const { return options_; }
 
  private:

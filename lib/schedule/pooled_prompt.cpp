@@ -110,7 +110,8 @@ void PooledPrompt::share() {
   }
 }
 
-Answer PooledPrompt::generate(const Sampler& sampler, DecodeRequest request, bool final_answer) {
+Answer PooledPrompt::generate(const Sampler& sampler, DecodeRequest request, bool final_answer,
+                              const Schedule& schedule) {
   request.prompt = ids_;
   request.prefill_chunk = chunk_;
   // After damage the run begins anew; the stream is the same, so what is out already is skipped.
@@ -125,17 +126,17 @@ Answer PooledPrompt::generate(const Sampler& sampler, DecodeRequest request, boo
   }
   const bool had_cache = cache_.length() > 0;
   try {
-    return answer(sampler, request, final_answer);
+    return answer(sampler, request, schedule, final_answer);
   } catch (const DamagedSnapshot& damage) {
     if (!had_cache) throw;
     give_up(damage.what());
   }
   seen = 0;
-  return answer(sampler, request, final_answer);
+  return answer(sampler, request, schedule, final_answer);
 }
 
 Answer PooledPrompt::answer(const Sampler& sampler, const DecodeRequest& request,
-                            bool final_answer) {
+                            const Schedule& schedule, bool final_answer) {
   std::optional<KvCache> fork;
   if (!final_answer) fork.emplace(cache_.fork());
   KvCache& cache = fork ? *fork : cache_;
@@ -149,7 +150,7 @@ Answer PooledPrompt::answer(const Sampler& sampler, const DecodeRequest& request
       last_.assign(last.begin(), last.end());
     };
   }
-  Answer result = decode(forward_, cache, sampler, own);
+  Answer result = tinyloop::generate(forward_, cache, sampler, own, schedule);
   // An answer of no tokens needs no prompt.
   if (result.stats.generated > 0) {
     used_ = true;

@@ -13,7 +13,7 @@
 #include "engine/forward.h"
 #include "kv/kv_cache.h"
 #include "kv/prefix_pool.h"
-#include "schedule/decode.h"
+#include "schedule/generate.h"
 #include "token.h"
 
 namespace tinyloop {
@@ -40,9 +40,10 @@ class PooledPrompt {
 
   // Computes what all answers share; of use before the first of several.
   void share();
-  // As decode(); request.prompt, chunk, last and prompt_read are set here. After `final_answer` no
-  // other one may be asked for.
-  Answer generate(const Sampler& sampler, DecodeRequest request, bool final_answer = true);
+  // As tinyloop::generate(); request.prompt, chunk, last and prompt_read are set here. After
+  // `final_answer` no other one may be asked for.
+  Answer generate(const Sampler& sampler, DecodeRequest request, bool final_answer = true,
+                  const Schedule& schedule = {});
   // Counts the use, publishes the prompt if that was wished. Call it when the answer is out.
   PoolReport finish();
 
@@ -52,7 +53,8 @@ class PooledPrompt {
 
  private:
   void give_up(const std::string& why);
-  Answer answer(const Sampler& sampler, const DecodeRequest& request, bool final_answer);
+  Answer answer(const Sampler& sampler, const DecodeRequest& request, const Schedule& schedule,
+                bool final_answer);
   void publish();
   void note(const std::string& warning) {
     if (report_.warning.empty()) report_.warning = warning;

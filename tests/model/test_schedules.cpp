@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every schedule against plain decoding, by equality: ids, stop reason, the bits of all logits that
+// a token was picked from, what was shown, and the cache that is left behind.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+#include <iostream>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "error.h"
+#include "guarded_ops.h"
+#include "model/engine_runs.h"
+#include "random.h"
+#include "schedule/generate.h"
+#include "schedule/prefill.h"
+#include "temporary_folder.h"
+#include "tiny_models.h"
+
+namespace tinyloop {
+namespace {
+
+struct Case {
+  std::int32_t loops = 4;
+  std::int64_t window = 0;
+  KvMode kv = KvMode::f16;
+  ExitRule exit;
+  std::int32_t kv_slots = 0;
+  SamplingOptions sampling;
+  StopRules stop;
+  std::vector<TokenId> prompt;
+};
+
+struct Outcome {
+  Answer answer;
+  std::vector<TokenId> shown;
+  std::int64_t cached = 0;
+  std::vector<float> after;  // logits of one more position on the cache that is left behind
+};
+
+Outcome run(const Model& model, Ops& ops, const Case& c, const Schedule& schedule) {
+  const LoopPlan plan = make_loop_plan(model.config(), c.loops, c.window);
+  check(schedule, model.config(), plan, c.exit, c.kv_slots);
+  Forward forward(model, ops, plan, InitialStates::parse("", model.config()),
+                  std::max(16, schedule.rows(plan.loops)),
+                  std::max(16, schedule.slots(plan.loops, c.exit)));
+  KvCache cache(ops, plan, c.kv);
+  Outcome outcome;
+  DecodeRequest request;
+  request.prompt = c.prompt;
+  request.stop = c.stop;
+  request.hash_logits = true;
+  request.exit = c.exit;
+  request.kv_slots = c.kv_slots;
+  request.released = [&](std::span<const TokenId> ids) {
+    outcome.shown.insert(outcome.shown.end(), ids.begin(), ids.end());
+  };
+  outcome.answer =
+      generate(forward, cache, Sampler(c.sampling, model.config().vocab), request, schedule);
+  outcome.cached = cache.length();
+  std::vector<TokenId> ids = c.prompt;
+  const std::vector<TokenId>& tokens = outcome.answer.tokens;
+  ids.insert(ids.end(), tokens.begin(), tokens.end());
+  const auto held = static_cast<std::size_t>(cache.length());
+  if (cache.plan().kv_slots > 0 || ids.size() < held || held == 0 ||
+      cache.length() >= model.config().context) {
+    return outcome;
+  }
+  ids.resize(held);
+  ids.push_back(1);
+  const std::span<const float> logits = prefill(forward, cache, ids, 0);
+  outcome.after.assign(logits.begin(), logits.end());
+  return outcome;
+}
+
+void check_counts(const DecodeStats& stats) {
+  CHECK(stats.drafted >= stats.verified);
+  CHECK(stats.verified >= stats.accepted);
+  CHECK(stats.accepted + stats.own == stats.generated);
+  CHECK(stats.rows >= stats.passes);
+  CHECK(stats.loops_run == stats.prompt_loops + stats.rows);
+}
+
+// Everything that must not depend on the schedule.
+void check_equal(const Outcome& plain, const Outcome& other) {
+  CHECK(other.answer.tokens == plain.answer.tokens);
+  CHECK(other.answer.stop.kind == plain.answer.stop.kind);
+  CHECK(other.answer.stop.matched == plain.answer.stop.matched);
+  CHECK(other.answer.stats.logits_hash == plain.answer.stats.logits_hash);
+  CHECK(other.answer.stats.generated == plain.answer.stats.generated);
+  CHECK(other.answer.stats.exits == plain.answer.stats.exits);
+  CHECK(other.answer.stats.loops_saved == plain.answer.stats.loops_saved);
+  CHECK(other.shown == plain.shown);
+  CHECK(other.cached == plain.cached);
+  CHECK(same_bits(other.after, plain.after));
+  check_counts(other.answer.stats);
+}
+
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : seed_(seed) {}
+  std::uint32_t below(std::uint32_t n) { return philox(seed_, {count_++, 77, 0, 0})[0] % n; }
+  std::int32_t from(std::int32_t low, std::int32_t high) {
+    return low + static_cast<std::int32_t>(below(static_cast<std::uint32_t>(high - low + 1)));
+  }
+  bool one_in(std::uint32_t n) { return below(n) == 0; }
+
+ private:
+  std::uint64_t seed_;
+  std::uint32_t count_ = 0;
+};
+
+std::uint64_t test_seed() {
+  const char* text = std::getenv("TL_TEST_SEED");
+  const auto seed = text != nullptr ? std::strtoull(text, nullptr, 10)
+                                    : static_cast<unsigned long long>(std::time(nullptr));
+  std::cout << "TL_TEST_SEED=" << seed << std::endl;
+  return seed;
+}
+
+ExitRule random_exit(Dice& dice, const ModelConfig& config) {
+  ExitRule rule;
+  if (!dice.one_in(3)) return rule;
+  rule.kind = static_cast<ExitRule::Kind>(dice.from(config.exit_gate ? 1 : 2, 3));
+  const double gate[] = {0.3, 0.6, 0.9}, latent[] = {0.1, 0.3, 0.8}, kl[] = {0.05, 0.3, 2.0};
+  const auto which = dice.below(3);
+  rule.threshold = rule.kind == ExitRule::Kind::gate     ? gate[which]
+                   : rule.kind == ExitRule::Kind::latent ? latent[which]
+                                                         : kl[which];
+  rule.select_only = dice.one_in(3);
+  return rule;
+}
+
+SamplingOptions random_sampling(Dice& dice, const ModelConfig& config) {
+  SamplingOptions options;
+  options.seed = dice.below(1000);
+  options.temperature = dice.one_in(3) ? 0.0 : 0.2 * dice.from(1, 7);
+  options.top_k = dice.one_in(3) ? 0 : dice.from(1, 20);
+  if (dice.one_in(3)) options.top_p = 0.1 * dice.from(3, 9);
+  if (dice.one_in(4)) options.min_p = 0.05;
+  if (dice.one_in(4)) options.repetition_penalty = 1.3;
+  if (dice.one_in(4)) options.presence_penalty = 0.7;
+  if (dice.one_in(4)) options.frequency_penalty = 0.4;
+  if (dice.one_in(4)) options.logit_bias[dice.from(0, config.vocab - 1)] = 2.0;
+  if (dice.one_in(6)) options.logit_bias[0] = -INFINITY;
+  return options;
+}
+
+StopRules random_stop(Dice& dice, const ModelConfig& config) {
+  StopRules rules;
+  const auto id = [&] { return dice.from(0, config.vocab - 1); };
+  rules.max_tokens = dice.one_in(10) ? dice.from(0, 2) : dice.from(3, 40);
+  while (dice.one_in(3)) rules.end_ids.push_back(id());
+  while (dice.one_in(3)) rules.sequences.push_back({id()});
+  while (dice.one_in(3)) rules.sequences.push_back({id(), id()});
+  return rules;
+}
+
+Schedule random_schedule(Dice& dice, std::int32_t loops) {
+  Schedule schedule;
+  schedule.kind = static_cast<Schedule::Kind>(dice.from(1, 3));
+  schedule.draft_loops = dice.from(1, loops);
+  schedule.drafts = dice.from(1, 8);
+  schedule.width = dice.from(1, 3);
+  schedule.depth = dice.from(1, 5);
+  return schedule;
+}
+
+bool refused(const Schedule& schedule, const ModelConfig& config, const Case& c) {
+  return c.exit.kind == ExitRule::Kind::kl && config.coda_layers > 0 &&
+         schedule.kind != Schedule::Kind::plain;
+}
+
+std::string describe(const Case& c, const Schedule& schedule) {
+  return fmt::format(
+      "{} loops {} window {} kv {} exit '{}' temperature {} seed {} prompt {} max {}",
+      schedule.name(), c.loops, c.window, name_of(c.kv), c.exit.identity(), c.sampling.temperature,
+      c.sampling.seed, c.prompt.size(), c.stop.max_tokens);
+}
+
+class Models {
+ public:
+  const Model& get(TinyModel which, WeightType type) {
+    const auto key = std::pair(which, type);
+    const auto found = models_.find(key);
+    if (found != models_.end()) return found->second;
+    return models_.emplace(key, Model::open(write_tiny_model(folder_.path(), which, type)))
+        .first->second;
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::map<std::pair<TinyModel, WeightType>, Model> models_;
+};
+
+TEST_CASE("a thousand random combinations: no stream differs from plain decoding") {
+  Dice dice(test_seed());
+  Models models;
+  const std::vector<TinyModel> known = all_tiny_models();
+  const auto one = cpu("", 1), three = cpu("", 3);
+  GuardedOps guarded(1);
+  std::int64_t accepted = 0, rejected = 0, early = 0, exited = 0;
+  int combinations = 0;
+  while (combinations < 1000) {
+    const TinyModel which = known[dice.below(static_cast<std::uint32_t>(known.size()))];
+    if (which == TinyModel::nan) continue;
+    const Model& model = models.get(which, dice.one_in(3) ? WeightType::q8 : WeightType::f32);
+    const ModelConfig& config = model.config();
+    Case c;
+    c.loops = dice.from(1, std::min(config.greatest_loops, 6));
+    const std::int64_t windows[] = {0, 0, 1, 8, 16, 17};
+    c.window = windows[dice.below(6)];
+    c.kv = static_cast<KvMode>(dice.below(4));
+    c.exit = random_exit(dice, config);
+    c.sampling = random_sampling(dice, config);
+    c.stop = random_stop(dice, config);
+    c.prompt =
+        random_ids(dice.below(1u << 20), static_cast<std::size_t>(dice.from(1, 40)), config.vocab);
+    const Schedule schedule = random_schedule(dice, c.loops);
+    if (refused(schedule, config, c)) continue;
+    ++combinations;
+    INFO(name_of(which) << ": " << describe(c, schedule));
+    Ops& ops = dice.one_in(10) ? static_cast<Ops&>(guarded) : dice.one_in(5) ? *three : *one;
+    const Outcome plain = run(model, *one, c, Schedule());
+    const Outcome other = run(model, ops, c, schedule);
+    check_equal(plain, other);
+    const DecodeStats& stats = other.answer.stats;
+    if (schedule.draft_loops == c.loops) CHECK(stats.accepted == stats.verified);
+    accepted += stats.accepted;
+    rejected += stats.verified - stats.accepted;
+    early +=
+        other.answer.stop.kind == StopKind::end_id || other.answer.stop.kind == StopKind::sequence;
+    exited += stats.loops_saved > 0;
+  }
+  // The combinations were worth their time.
+  CHECK(accepted > 1000);
+  CHECK(rejected > 1000);
+  CHECK(early > 50);
+  CHECK(exited > 50);
+}
+
+TEST_CASE("U-12: speculation changes nothing") {
+  Models models;
+  const Model& model = models.get(TinyModel::m, WeightType::f32);
+  const auto ops = cpu();
+  Dice dice(12);
+  for (int i = 0; i < 50; ++i) {
+    Case c;
+    c.sampling.temperature = 0.0;
+    c.stop.max_tokens = 40;
+    c.prompt = random_ids(static_cast<std::uint64_t>(100 + i),
+                          static_cast<std::size_t>(dice.from(1, 16)), 64);
+    c.window = i % 2 == 0 ? 0 : 8;
+    c.kv = i % 4 < 2 ? KvMode::f16 : KvMode::int8;
+    c.sampling.repetition_penalty = i % 3 == 0 ? 1.2 : 1.0;
+    const Outcome plain = run(model, *ops, c, Schedule());
+    CHECK(plain.answer.tokens.size() == 40);
+    for (std::int32_t d = 1; d <= 3; ++d) {
+      Schedule schedule;
+      schedule.draft_loops = d;
+      schedule.kind = Schedule::Kind::wavefront;
+      check_equal(plain, run(model, *ops, c, schedule));
+      for (std::int32_t k = 1; k <= 8; ++k) {
+        schedule.kind = Schedule::Kind::block;
+        schedule.drafts = k;
+        INFO(describe(c, schedule));
+        check_equal(plain, run(model, *ops, c, schedule));
+      }
+      for (std::int32_t width = 1; width <= 3; ++width) {
+        schedule.kind = Schedule::Kind::tree;
+        schedule.width = width;
+        schedule.depth = dice.from(1, 8);
+        INFO(describe(c, schedule));
+        check_equal(plain, run(model, *ops, c, schedule));
+      }
+    }
+  }
+}
+
+TEST_CASE("U-13: honest acceptance") {
+  Models models;
+  const Model& model = models.get(TinyModel::m, WeightType::f32);
+  const auto ops = cpu();
+  Case c;
+  c.sampling.temperature = 0.0;
+  c.stop.max_tokens = 41;
+  c.prompt = {5, 17, 3, 40};
+  Schedule full = Schedule::parse("block:d=4,k=4");
+  const DecodeStats all = run(model, *ops, c, full).answer.stats;
+  check_counts(all);
+  CHECK(all.accepted == all.verified);
+  CHECK(all.drafted == all.accepted);
+  // The prompt gives one token, then 8 rounds of 5 rows give 5 each.
+  CHECK(all.generated == 41);
+  CHECK(all.accepted == 32);
+  CHECK(all.own == 9);
+  CHECK(all.passes == 8 * 5 * 4);
+  CHECK(all.rows == 8 * 5 * 4);
+  const DecodeStats some = run(model, *ops, c, Schedule::parse("block:d=1,k=4")).answer.stats;
+  check_counts(some);
+  CHECK(some.accepted < some.verified);
+  CHECK(some.verified < some.drafted);
+  // A wavefront whose drafts are always right needs d passes a token; d = loops drafts nothing.
+  CHECK(run(model, *ops, c, Schedule::parse("wavefront:d=4")).answer.stats.drafted == 0);
+}
+
+TEST_CASE("a tree verifies a leaf where the chain is wrong") {
+  Models models;
+  const auto ops = cpu();
+  for (const TinyModel which : {TinyModel::m, TinyModel::huginn, TinyModel::relaxed}) {
+    const Model& model = models.get(which, WeightType::f32);
+    Case c;
+    c.sampling.temperature = 0.0;
+    c.stop.max_tokens = 40;
+    c.prompt = random_ids(3, 14, model.config().vocab);
+    const Outcome plain = run(model, *ops, c, Schedule());
+    const Outcome chain = run(model, *ops, c, Schedule::parse("tree:d=1,width=1,depth=4"));
+    const Outcome block = run(model, *ops, c, Schedule::parse("block:d=1,k=4"));
+    const Outcome tree = run(model, *ops, c, Schedule::parse("tree:d=1,width=6,depth=4"));
+    check_equal(plain, chain);
+    check_equal(plain, tree);
+    CHECK(chain.answer.stats.passes == block.answer.stats.passes);
+    CHECK(chain.answer.stats.accepted == block.answer.stats.accepted);
+    CHECK(tree.answer.stats.accepted > chain.answer.stats.accepted);
+    CHECK(tree.answer.stats.passes < chain.answer.stats.passes);
+  }
+}
+
+TEST_CASE("where loops agree a wavefront costs d passes a token") {
+  Models models;
+  const Model& model = models.get(TinyModel::flat, WeightType::f32);
+  const auto ops = cpu();
+  Case c;
+  c.loops = 8;
+  c.sampling.temperature = 0.0;
+  c.stop.max_tokens = 33;
+  c.prompt = {5, 17, 3, 40};
+  const Outcome plain = run(model, *ops, c, Schedule());
+  for (const std::int32_t d : {1, 2, 4}) {
+    Schedule schedule;
+    schedule.kind = Schedule::Kind::wavefront;
+    schedule.draft_loops = d;
+    const Outcome wave = run(model, *ops, c, schedule);
+    check_equal(plain, wave);
+    CHECK(wave.answer.stats.accepted == wave.answer.stats.verified);
+    // 32 rows enter every d passes, and the last of them still rises to loop 8.
+    CHECK(wave.answer.stats.passes == 31 * d + 8);
+    schedule.kind = Schedule::Kind::block;
+    schedule.drafts = 3;
+    const Outcome block = run(model, *ops, c, schedule);
+    check_equal(plain, block);
+    // 8 rounds of 4 rows.
+    CHECK(block.answer.stats.passes == 8 * (4 * d + 8 - d));
+  }
+}
+
+TEST_CASE("a draft that is not a number does no harm") {
+  // The NaN enters with an id that only a draft could take; a bias makes early loops differ.
+  Models models;
+  const Model& model = models.get(TinyModel::nan, WeightType::f32);
+  const auto ops = cpu();
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Case c;
+    c.sampling.seed = seed;
+    c.sampling.temperature = 1.5;
+    c.stop.max_tokens = 30;
+    c.prompt = random_ids(seed + 50, 3, 64);
+    std::replace(c.prompt.begin(), c.prompt.end(), kNanId, kNanId + 1);
+    std::string expected;
+    std::vector<TokenId> tokens;
+    try {
+      tokens = run(model, *ops, c, Schedule()).answer.tokens;
+    } catch (const Error& error) {
+      expected = error.what();
+    }
+    for (const char* name : {"block:d=1,k=5", "tree:d=1,width=3,depth=3", "wavefront:d=1"}) {
+      std::string got;
+      std::vector<TokenId> other;
+      try {
+        other = run(model, *ops, c, Schedule::parse(name)).answer.tokens;
+      } catch (const Error& error) {
+        got = error.what();
+      }
+      CHECK(got == expected);
+      CHECK(other == tokens);
+    }
+  }
+}
+
+TEST_CASE("names of schedules, and combinations that cannot work") {
+  CHECK(Schedule::parse("off").kind == Schedule::Kind::plain);
+  CHECK(Schedule::parse("block").name() == "block:d=2,k=4");
+  CHECK(Schedule::parse("tree:depth=3").name() == "tree:d=2,width=2,depth=3");
+  CHECK(Schedule::parse("wavefront:d=1").name() == "wavefront:d=1");
+  for (const char* wrong :
+       {"", "blocks", "block:", "block:d", "block:d=0", "block:d=1,,k=2", "block:width=2",
+        "off:d=1", "block:d=65", "block:d=1k", "wavefront:k=1"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_AS(Schedule::parse(wrong), Error);
+  }
+  const ModelConfig ouro = tiny_config(TinyModel::m), huginn = tiny_config(TinyModel::huginn);
+  const LoopPlan four = make_loop_plan(ouro, 4, 0);
+  const ExitRule none, gate = ExitRule::parse("gate:0.5", false),
+                       kl = ExitRule::parse("kl:0.1", false);
+  const auto refuses = [&](const char* name, const ModelConfig& config, const ExitRule& exit,
+                           std::int32_t slots) {
+    try {
+      check(Schedule::parse(name), config, four, exit, slots);
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::usage;
+    }
+    return false;
+  };
+  CHECK(refuses("block:d=5", ouro, none, 0));
+  CHECK(!refuses("block:d=4", ouro, none, 0));
+  CHECK(refuses("wavefront:d=1", ouro, none, 2));
+  CHECK(!refuses("wavefront:d=1", ouro, none, 4));
+  CHECK(!refuses("off", ouro, none, 2));
+  CHECK(refuses("off", ouro, none, 5));
+  CHECK(refuses("off", huginn, gate, 0));
+  CHECK(!refuses("off", huginn, kl, 0));
+  CHECK(refuses("block:d=2", huginn, kl, 0));
+  CHECK(!refuses("block:d=2", ouro, kl, 0));
+}
+
+}  // namespace
+}  // namespace tinyloop

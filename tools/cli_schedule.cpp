@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options that choose how a sequence is continued, and the profile that --speculative auto obeys.
+// What a schedule does is lib/schedule's business.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "cli.h"
+#include "schedule/speculation_profile.h"
+
+namespace tinyloop::cli {
+
+constexpr std::string_view kAuto = "auto";
+
+bool ScheduleOptions::automatic() const {
+  return speculative == kAuto || speculative.starts_with("auto:");
+}
+
+void ScheduleOptions::add(CLI::App& app) {
+  app.add_option("--speculative", speculative,
+                 "Guess tokens with few loops, verify them with all: block:d=N,k=N, "
+                 "tree:d=N,width=N,depth=N, wavefront:d=N, auto[:FILE] or off")
+      ->type_name("SCHEDULE")
+      ->default_str("off");
+  app.add_option("--exit", exit,
+                 "A token leaves the loops early: gate:Q, latent:EPS or kl:EPS; default: never")
+      ->type_name("RULE");
+  app.add_flag("--exit-select", exit_select,
+               "With --exit: compute all loops and only select the state");
+  add_number(app, "--kv-slots", kv_slots, 1, std::numeric_limits<std::int32_t>::max(),
+             "After the prompt the loops share this many planes of keys and values; default: each "
+             "has its own");
+}
+
+ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPlan& plan,
+                                                const Ops& ops) const {
+  const ExitRule rule = exit_rule();
+  if (!automatic()) {
+    const Choice choice{Schedule::parse(speculative), ""};
+    check(choice.schedule, model.config(), plan, rule, kv_slots);
+    return choice;
+  }
+  check(Schedule(), model.config(), plan, rule, kv_slots);
+  const std::string path = speculative.size() > kAuto.size() + 1
+                               ? speculative.substr(kAuto.size() + 1)
+                               : profile_path(model.path());
+  if (!std::filesystem::exists(path)) return {Schedule(), "plain: no profile " + path};
+  SpeculationProfile profile;
+  try {
+    profile = SpeculationProfile::read(path);
+  } catch (const Error& error) {
+    warn(error.what());
+    return {Schedule(), "plain: the profile cannot be read"};
+  }
+  if (profile.fingerprint != model.fingerprint()) {
+    return {Schedule(), "plain: the profile is of another model"};
+  }
+  if (profile.machine != machine_name(ops)) {
+    return {Schedule(), "plain: the profile is of another machine or number of threads"};
+  }
+  if (profile.loops != plan.loops) {
+    return {Schedule(), fmt::format("plain: the profile is for {} loops", profile.loops)};
+  }
+  if (!profile.speculate) {
+    return {Schedule(), fmt::format("plain: the profile's verdict, {:.2f} x at best with {}",
+                                    profile.speedup, profile.schedule.name())};
+  }
+  try {
+    check(profile.schedule, model.config(), plan, rule, kv_slots);
+  } catch (const Error& error) {
+    return {Schedule(), fmt::format("plain: {}", error.what())};
+  }
+  return {profile.schedule, fmt::format("{}: the profile's verdict, {:.2f} x",
+                                        profile.schedule.name(), profile.speedup)};
+}
+
+std::string machine_name(const Ops& ops) {
+  std::string processor = "unknown processor";
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (!line.starts_with("model name") || colon == std::string::npos) continue;
+    processor = line.substr(colon + 2);
+    break;
+  }
+  return fmt::format("{}; {}", processor, ops.name());
+}
+
+std::string profile_path(const std::string& model) { return model + ".speculation.json"; }
+
+}  // namespace tinyloop::cli

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// tl-bench-spec: measures whether speculation pays for a model on this machine. See
+// tl-bench-spec(1). Parses, calls the library, prints; what is measured and how lives in lib/.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "cli.h"
+#include "files/json_text.h"
+#include "files/svg_chart.h"
+#include "random.h"
+#include "schedule/speculation_bench.h"
+#include "schedule/speculation_profile.h"
+
+namespace {
+
+using namespace tinyloop;
+
+struct Options {
+  cli::ModelOptions model;
+  cli::LoopOptions loop;
+  cli::SamplingFlags sampling;
+  cli::InputOptions input;
+  cli::Output output;
+  std::vector<std::string> schedules;
+  std::int64_t prompts = 8, repeats = 5, max_tokens = 32;
+  double budget = 60.0, threshold = 1.3, require = 0.0;
+  bool json = false, csv = false;
+  std::string clock = "wall", plot, profile;
+};
+
+std::string now() {
+  const std::time_t time = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&time, &parts);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", parts);
+}
+
+// The given prompts, evenly drawn if there are more than wanted; random ids where none are given.
+std::vector<std::vector<TokenId>> prompts_of(const Options& options, const ModelConfig& config) {
+  const auto wanted = static_cast<std::size_t>(options.prompts);
+  std::vector<std::vector<TokenId>> prompts;
+  if (options.input.files.empty()) {
+    const auto length = std::min<std::int64_t>(16, config.context / 2);
+    for (std::uint32_t i = 0; i < wanted; ++i) {
+      prompts.emplace_back();
+      for (std::int64_t j = 0; j < std::max<std::int64_t>(length, 1); ++j) {
+        const auto word = philox(options.sampling.seed(), {i, static_cast<std::uint32_t>(j), 1, 0});
+        prompts.back().push_back(
+            static_cast<TokenId>(word[0] % static_cast<std::uint32_t>(config.vocab)));
+      }
+    }
+    return prompts;
+  }
+  const std::vector<TokenLine> lines = options.input.read_all({config.vocab, config.context});
+  const std::size_t count = std::min(wanted, lines.size());
+  for (std::size_t i = 0; i < count; ++i) prompts.push_back(lines[i * lines.size() / count].ids);
+  return prompts;
+}
+
+double acceptance(const DecodeStats& stats) {
+  return stats.verified > 0
+             ? static_cast<double>(stats.accepted) / static_cast<double>(stats.verified)
+             : 0.0;
+}
+// Tokens after the first ones, which the prompts give.
+std::int64_t decoded(const BenchArm& arm) {
+  return arm.totals.generated - static_cast<std::int64_t>(arm.costs.size());
+}
+double tokens_per_second(const BenchArm& arm) {
+  return arm.totals.decode_ms > 0.0
+             ? 1000.0 * static_cast<double>(decoded(arm)) / arm.totals.decode_ms
+             : 0.0;
+}
+double per_pass(const BenchArm& arm, std::int64_t count) {
+  return arm.totals.passes > 0 ? static_cast<double>(count) / static_cast<double>(arm.totals.passes)
+                               : 0.0;
+}
+
+std::string json_numbers(const std::vector<double>& values) {
+  std::vector<std::string> texts;
+  for (const double value : values) texts.push_back(json_number(value));
+  return fmt::format("[{}]", fmt::join(texts, ","));
+}
+
+struct Verdict {
+  SpeculationProfile profile;
+  std::string line() const {
+    return profile.speculate ? fmt::format("verdict: speculate with {}, {:.2f} x",
+                                           profile.schedule.name(), profile.speedup)
+                             : fmt::format("verdict: plain, {:.2f} x at best with {}",
+                                           profile.speedup, profile.schedule.name());
+  }
+};
+
+std::string json_arm(const BenchArm& arm) {
+  const DecodeStats& t = arm.totals;
+  return fmt::format(
+      "{{\"schedule\":\"{}\",\"ratio\":{},\"low\":{},\"high\":{},\"tokens_per_second\":{},"
+      "\"drafted\":{},\"verified\":{},\"accepted\":{},\"own\":{},\"generated\":{},\"acceptance\":{}"
+      ","
+      "\"passes\":{},\"tokens_per_pass\":{},\"rows_per_pass\":{},\"equal_to_plain\":true,"
+      "\"dropped\":{},\"ratios\":{},\"times\":{}}}",
+      arm.schedule.name(), json_number(arm.median), json_number(arm.low), json_number(arm.high),
+      json_number(tokens_per_second(arm)), t.drafted, t.verified, t.accepted, t.own, t.generated,
+      json_number(acceptance(t)), t.passes, json_number(per_pass(arm, decoded(arm))),
+      json_number(per_pass(arm, t.rows)), arm.dropped, json_numbers(arm.ratios),
+      json_numbers(arm.costs));
+}
+
+std::string json_document(const Options& options, const BenchReport& report, const Verdict& verdict,
+                          std::size_t prompts) {
+  std::string arms;
+  for (const BenchArm& arm : report.arms) arms += (arms.empty() ? "" : ",") + json_arm(arm);
+  const SpeculationProfile& p = verdict.profile;
+  return fmt::format(
+      "{{\"verdict\":\"{}\",\"schedule\":\"{}\",\"ratio\":{},\"threshold\":{},\"repeats\":{},"
+      "\"prompts\":{},\"loops\":{},\"max_tokens\":{},\"clock\":\"{}\",\"seed\":{},\"machine\":{},"
+      "\"fingerprint\":\"{}\",\"date\":\"{}\",\"update_ratios\":{},\"plain\":{},\"arms\":[{}]}}\n",
+      p.speculate ? "speculate" : "plain", p.schedule.name(), json_number(p.speedup),
+      json_number(p.threshold), report.repeats, prompts, p.loops, options.max_tokens, options.clock,
+      options.sampling.seed(), json_string(p.machine), p.fingerprint, p.date,
+      json_numbers(report.update_ratios), json_arm(report.plain), arms);
+}
+
+std::string csv_table(const BenchReport& report) {
+  std::string text =
+      "schedule,ratio,low,high,tokens_per_second,drafted,verified,accepted,own,generated,"
+      "acceptance,passes,tokens_per_pass,rows_per_pass,dropped\n";
+  const auto add = [&](const BenchArm& arm) {
+    const DecodeStats& t = arm.totals;
+    text += fmt::format(
+        "\"{}\",{:.4f},{:.4f},{:.4f},{:.3f},{},{},{},{},{},{:.4f},{},{:.4f},{:.4f},{}\n",
+        arm.schedule.name(), arm.median, arm.low, arm.high, tokens_per_second(arm), t.drafted,
+        t.verified, t.accepted, t.own, t.generated, acceptance(t), t.passes,
+        per_pass(arm, decoded(arm)), per_pass(arm, t.rows), arm.dropped ? 1 : 0);
+  };
+  add(report.plain);
+  for (const BenchArm& arm : report.arms) add(arm);
+  return text;
+}
+
+std::string table(const BenchReport& report, const Verdict& verdict) {
+  std::string text =
+      fmt::format("{:<26} {:>9} {:>9} {:>15} {:>8} {:>12} {:>10}\n", "schedule", "tokens/s",
+                  "speed-up", "quartiles", "accepted", "tokens/pass", "rows/pass");
+  const auto add = [&](const BenchArm& arm) {
+    text += fmt::format(
+        "{:<26} {:>9.2f} {:>7.2f} x {:>6.2f} - {:<6.2f} {:>8} {:>12.3f} {:>10.2f}{}\n",
+        arm.schedule.kind == Schedule::Kind::plain ? "plain" : arm.schedule.name(),
+        tokens_per_second(arm), arm.median, arm.low, arm.high,
+        arm.totals.verified > 0 ? fmt::format("{:.1f} %", 100.0 * acceptance(arm.totals)) : "-",
+        per_pass(arm, decoded(arm)), per_pass(arm, arm.totals.rows), arm.dropped ? " dropped" : "");
+  };
+  add(report.plain);
+  for (const BenchArm& arm : report.arms) add(arm);
+  text += "\nall streams are equal to plain decoding's\n";
+  text += "update ratio by loop:";
+  for (std::size_t i = 0; i < report.update_ratios.size(); ++i) {
+    text += fmt::format(" {}:{:.3f}", i + 2, report.update_ratios[i]);
+  }
+  return text + "\n" + verdict.line() + "\n";
+}
+
+std::string chart(const BenchReport& report) {
+  SvgChart chart{"speed-up over plain decoding", "draft loops d", "x", 1.0, {}};
+  std::map<std::string, SvgSeries> series;
+  for (const BenchArm& arm : report.arms) {
+    const Schedule& s = arm.schedule;
+    const std::string name = s.kind == Schedule::Kind::block ? fmt::format("block k={}", s.drafts)
+                             : s.kind == Schedule::Kind::tree
+                                 ? fmt::format("tree {} x {}", s.width, s.depth)
+                                 : "wavefront";
+    series[name].points.emplace_back(s.draft_loops, arm.median);
+  }
+  for (auto& [name, one] : series) {
+    one.name = name;
+    std::sort(one.points.begin(), one.points.end());
+    chart.series.push_back(one);
+  }
+  return chart.svg();
+}
+
+int bench(Options& options) {
+  if (options.json && options.csv) {
+    throw Error(ErrorKind::usage, "--json and --csv exclude each other: one form of the table");
+  }
+  const Model model = options.model.open();
+  const ModelConfig& config = model.config();
+  const LoopPlan plan = options.loop.plan(config);
+  InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
+  validate(options.sampling.options(), config.vocab);
+  BenchOptions what;
+  what.budget_seconds = options.budget;
+  what.repeats = options.repeats;
+  what.max_tokens = options.max_tokens;
+  if (options.clock == "passes") {
+    what.cost = [](const DecodeStats& stats) { return static_cast<double>(stats.passes); };
+  }
+  for (const std::string& name : options.schedules) what.schedules.push_back(Schedule::parse(name));
+  if (what.schedules.empty()) what.schedules = speculation_sweep(plan.loops);
+  std::int32_t rows = static_cast<std::int32_t>(options.loop.chunk());
+  for (const Schedule& schedule : what.schedules) {
+    if (schedule.kind == Schedule::Kind::plain) {
+      throw Error(ErrorKind::usage, "--schedule: 'off' is what all others are compared with");
+    }
+    check(schedule, config, plan, ExitRule(), 0);
+    rows = std::max(rows, schedule.rows(plan.loops));
+  }
+  const std::vector<std::string> sources = options.input.sources(options.model.path);
+  options.output.open(sources);
+  const auto ops = options.model.make_ops();
+  const std::vector<std::vector<TokenId>> prompts = prompts_of(options, config);
+  Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
+  const BenchReport report = bench_speculation(
+      forward, options.loop.kv_mode(), options.sampling.options(), StopRules(), prompts, what);
+  const BenchArm& best = report.best();
+  const Verdict verdict{{model.fingerprint(), cli::machine_name(*ops), plan.loops,
+                         std::string(name_of(options.loop.kv_mode())), now(),
+                         best.median > options.threshold, best.schedule, best.median,
+                         options.threshold}};
+  options.output.write(options.json  ? json_document(options, report, verdict, prompts.size())
+                       : options.csv ? csv_table(report)
+                                     : table(report, verdict));
+  options.output.finish();
+  if (!options.plot.empty()) {
+    AtomicFile file(options.plot);
+    file.write(chart(report));
+    file.commit();
+  }
+  if (!options.profile.empty()) {
+    verdict.profile.write(options.profile == "true" ? cli::profile_path(model.path())
+                                                    : options.profile);
+  }
+  return options.require > 0.0 && best.median < options.require ? cli::kFailed : cli::kDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Measures whether speculation pays for a model on this machine.", "tl-bench-spec");
+  options.model.add(app);
+  options.input.add(app);
+  options.loop.add(app);
+  options.sampling.add(app);
+  app.add_option("--schedule", options.schedules,
+                 "An arm, as tl-generate's --speculative; may be repeated; default: a sweep")
+      ->type_name("SCHEDULE")
+      ->allow_extra_args(false);
+  cli::add_number(app, "--prompts", options.prompts, 1, 1000,
+                  "Prompts drawn from FILE, or made up if there is none")
+      ->default_str("8");
+  cli::add_number(app, "--repeats", options.repeats, 1, 1000, "Most repeats of each arm")
+      ->default_str("5");
+  cli::add_number(app, "-n,--max-tokens", options.max_tokens, 2, 1'000'000, "Tokens of each run")
+      ->default_str("32");
+  cli::add_number(app, "--budget", options.budget, 0.0, 1e6, "Seconds for all of it")
+      ->default_str("60");
+  cli::add_number(app, "--threshold", options.threshold, 0.0, 1e6,
+                  "The verdict is speculate above this speed-up")
+      ->default_str("1.3");
+  cli::add_number(app, "--require-speedup", options.require, 0.0, 1e6,
+                  "Exit with 1 if the best speed-up is below this");
+  app.add_option("--clock", options.clock,
+                 "What is compared: time, or passes as if each cost the same")
+      ->check(CLI::IsMember({"wall", "passes"}))
+      ->type_name("CLOCK")
+      ->default_str("wall");
+  app.add_flag("--save-profile", options.profile,
+               "Write the verdict beside the model, where --speculative auto finds it, or with "
+               "--save-profile=FILE elsewhere");
+  app.add_option("--plot", options.plot, "Write the speed-ups as a chart, an SVG file")
+      ->type_name("FILE");
+  app.add_flag("--json", options.json, "One JSON document in place of the table");
+  app.add_flag("--csv", options.csv, "Comma-separated values in place of the table");
+  options.output.add(app);
+  return cli::run(app, argc, argv, [&] { return bench(options); });
+}
