@@ -135,7 +135,7 @@ std::vector<SpeedItem> items_of(const Options& options, const Numbers& loops) {
       for (const std::int64_t context : options.context) add(SpeedPart::decode, l, kv, 1, context);
     }
     // Of one loop, whatever their number.
-    for (const std::int64_t rows : options.rows) add(SpeedPart::pass, loops.front(), kv, rows, 0);
+    for (const std::int64_t rows : options.rows) add(SpeedPart::pass, 1, kv, rows, 0);
     for (const std::int64_t l : loops.size() > 1 ? loops : Numbers{1, 2, 4, 8}) {
       for (const std::int64_t context : options.context) {
         add(SpeedPart::decode, l, kv, 1, context, true);

@@ -73,20 +73,24 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
                          const std::function<void(std::int64_t, std::int64_t)>& progress) {
   SpeedBlock block;
   block.items = std::move(items);
-  std::int64_t rows = 1, positions = 1;
+  using Setting = std::pair<std::int32_t, KvMode>;  // what an engine is made for
+  std::map<Setting, std::int64_t> positions;
+  std::int64_t rows = 1;
   for (const SpeedItem& item : block.items) {
     check_fit(item, model.config());
     rows = std::max(rows, item.rows);
-    positions = std::max(positions, item.context + item.rows);
+    std::int64_t& most = positions[{item.loops, item.kv}];
+    most = std::max(most, item.context + item.rows);
   }
   const std::vector<LimitProbe> probes = limit_probes(ops, array_bytes);
 
-  std::map<std::pair<std::int32_t, KvMode>, Engine> engines;
+  std::map<Setting, Engine> engines;
   std::vector<TimedWork> work, limits;
   for (SpeedItem& item : block.items) {
+    const Setting setting{item.loops, item.kv};
     Engine& engine = engines
-                         .try_emplace({item.loops, item.kv}, model, ops, item.loops, item.kv,
-                                      static_cast<std::int32_t>(rows), positions)
+                         .try_emplace(setting, model, ops, item.loops, item.kv,
+                                      static_cast<std::int32_t>(rows), positions[setting])
                          .first->second;
     work.push_back(prepare(item, engine.runs));
   }
