@@ -44,6 +44,9 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, T& value,
                         std::type_identity_t<T> low, std::type_identity_t<T> high,
                         const std::string& description);
 
+// --pool, for every tool that has it; TL_POOL is its default.
+CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description);
+
 // The options that mean the same in every tool. Each add() declares options on `app` and binds them
 // here, so the group must stay where it is until parsing is done.
 struct ModelOptions {  // -m, --threads, --isa; TL_THREADS, TL_CPU_ISA

@@ -110,6 +110,10 @@ template CLI::Option* add_number(CLI::App&, const std::string&, std::uint64_t&, 
 template CLI::Option* add_number(CLI::App&, const std::string&, double&, double, double,
                                  const std::string&);
 
+CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description) {
+  return app.add_option("--pool", folder, description)->type_name("DIR")->envname("TL_POOL");
+}
+
 void ModelOptions::add(CLI::App& app) {
   app.add_option("-m,--model", path, "The model, a .tinyloop file")->type_name("MODEL")->required();
   add_number(app, "--threads", threads, 0, 4096,

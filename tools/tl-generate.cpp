@@ -12,8 +12,10 @@
 #include "cli.h"
 #include "engine/forward.h"
 #include "files/json_text.h"
+#include "kv/prefix_pool.h"
 #include "schedule/decode.h"
-#include "schedule/prefill.h"
+#include "schedule/pooled_prompt.h"
+#include "schedule/prefix_cache.h"
 
 namespace {
 
@@ -29,6 +31,15 @@ struct Options {
   cli::StatsOutput stats;
   bool only_new = false, stream = false, jsonl = false;
   std::int64_t samples = 1;
+  std::string pool;
+  bool pool_add = false, no_crop = false;
+};
+
+// The model at work and, with --pool, the pool.
+struct Engine {
+  Forward& forward;
+  KvMode kv;
+  std::optional<PrefixPool> pool;
 };
 
 std::string matched_json(const StopReason& stop) {
@@ -58,10 +69,11 @@ std::string record(const Options& options, const Job& job, const Answer& answer)
 }
 
 std::string statistics(const Options& options, const Job& job, const Answer& answer,
-                       const Forward& forward, const KvCache& cache) {
+                       const Forward& forward, const PooledPrompt& prompt) {
   const DecodeStats& stats = answer.stats;
   std::string text = fmt::format("{{\"line\":{}", job.line.number);
   if (options.samples > 1) text += fmt::format(",\"sample\":{}", job.sample);
+  const PoolReport& pool = prompt.report();
   const double per_second =
       stats.decode_ms > 0.0 ? 1000.0 * static_cast<double>(stats.generated - 1) / stats.decode_ms
                             : 0.0;
@@ -77,18 +89,19 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
   text += fmt::format(
       ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"",
       name_of(answer.stop.kind), matched_json(answer.stop), job.seed, stats.logits_hash);
+  if (!options.pool.empty()) {
+    text += fmt::format(",\"pool_hit\":\"{}\",\"pool_reused\":{}", name_of(pool.kind), pool.reused);
+  }
   return text +
          fmt::format(",\"working_bytes\":{},\"cache_bytes\":{},\"peak_resident_bytes\":{}}}\n",
-                     forward.working_bytes(), cache.bytes(), cli::peak_resident_bytes());
+                     forward.working_bytes(), prompt.cache_bytes(), cli::peak_resident_bytes());
 }
 
-void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& job) {
+void answer_one(Options& options, Forward& forward, PooledPrompt& prompt, const Job& job) {
   const ModelConfig& config = forward.model().config();
   DecodeRequest request;
-  request.prompt = job.line.ids;
   request.stop = options.stop.rules(config);
   if (job.line.max_tokens) request.stop.max_tokens = *job.line.max_tokens;
-  request.prefill_chunk = options.loop.prefill_chunk;
   request.hash_logits = options.stats.wanted();
   SamplingOptions sampling = options.sampling.options();
   sampling.seed = job.seed;
@@ -108,7 +121,8 @@ void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& j
       options.output.flush();
     };
   }
-  const Answer answer = decode(forward, cache, Sampler(sampling, config.vocab), request);
+  const bool final_answer = job.sample + 1 == options.samples;
+  const Answer answer = prompt.generate(Sampler(sampling, config.vocab), request, final_answer);
   if (!as_ids) {
     options.output.write(record(options, job, answer));
   } else {
@@ -120,24 +134,39 @@ void answer_one(Options& options, Forward& forward, KvCache& cache, const Job& j
   }
   options.output.flush();
   if (options.stats.wanted()) {
-    options.stats.write(statistics(options, job, answer, forward, cache));
+    options.stats.write(statistics(options, job, answer, forward, prompt));
   }
 }
 
-void answer_line(Options& options, Forward& forward, const TokenLine& line) {
+void answer_line(Options& options, Engine& engine, const TokenLine& line) {
   const std::uint64_t seed = line.seed.value_or(options.sampling.seed());
-  KvCache shared(forward.ops(), forward.plan(), options.loop.kv_mode());
-  if (options.samples == 1) return answer_one(options, forward, shared, {line, 0, seed});
+  PoolUse use;
+  if (engine.pool) use = {&*engine.pool, !options.no_crop, options.pool_add};
+  PooledPrompt prompt(engine.forward, engine.kv, line.ids, options.loop.prefill_chunk, use);
   // All samples continue one prompt: it is read once, but for its last id, and its keys and values
   // are shared.
-  const std::span<const TokenId> ids = line.ids;
-  if (ids.size() > 1) {
-    prefill(forward, shared, ids.first(ids.size() - 1), options.loop.prefill_chunk);
-  }
+  if (options.samples > 1) prompt.share();
   for (std::int64_t sample = 0; sample < options.samples; ++sample) {
-    KvCache cache = shared.fork();
-    answer_one(options, forward, cache, {line, sample, seed + static_cast<std::uint64_t>(sample)});
+    answer_one(options, engine.forward, prompt,
+               {line, sample, seed + static_cast<std::uint64_t>(sample)});
   }
+  const PoolReport report = prompt.finish();
+  if (!report.warning.empty()) cli::warn(report.warning);
+}
+
+// The pool, made ready for --pool-add; what is wrong with it is no reason to stop.
+std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
+  if (options.pool.empty()) return std::nullopt;
+  std::optional<PrefixPool> pool(std::in_place, options.pool,
+                                 cache_identity(engine.forward, engine.kv));
+  if (!options.pool_add) return pool;
+  try {
+    pool->prepare();
+  } catch (const Error& error) {
+    cli::warn(error.what());
+    pool.reset();
+  }
+  return pool;
 }
 
 int generate(Options& options) {
@@ -148,6 +177,9 @@ int generate(Options& options) {
   }
   if (options.stream && options.jsonl) {
     throw Error(ErrorKind::usage, "--stream and --jsonl exclude each other: a record is one line");
+  }
+  if (options.pool.empty() && (options.pool_add || options.no_crop)) {
+    throw Error(ErrorKind::usage, "{} needs --pool", options.pool_add ? "--pool-add" : "--no-crop");
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
   const Model model = options.model.open();
@@ -173,11 +205,13 @@ int generate(Options& options) {
   }
   const auto rows = static_cast<std::int32_t>(std::min(longest, options.loop.chunk()));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
+  Engine engine{forward, options.loop.kv_mode(), std::nullopt};
+  engine.pool = open_pool(options, engine);
   if (options.stream) {
     options.input.for_each(limits,
-                           [&](const TokenLine& line) { answer_line(options, forward, line); });
+                           [&](const TokenLine& line) { answer_line(options, engine, line); });
   }
-  for (const TokenLine& line : lines) answer_line(options, forward, line);
+  for (const TokenLine& line : lines) answer_line(options, engine, line);
   options.stats.finish();
   options.output.finish();
   return cli::kDone;
@@ -191,6 +225,10 @@ int main(int argc, char** argv) {
   options.model.add(app);
   options.input.add(app);
   options.loop.add(app);
+  cli::add_pool(app, options.pool, "Begin with what this prefix pool holds");
+  app.add_flag("--pool-add", options.pool_add, "Add each prompt to the pool");
+  app.add_flag("--no-crop", options.no_crop,
+               "Of the pool only entries that are a prefix of the prompt");
   options.sampling.add(app);
   options.stop.add(app);
   cli::add_number(app, "--samples", options.samples, 1, 1'000'000,

@@ -89,6 +89,7 @@ struct Forward::Memory {
   std::vector<const KvCache*> caches;  // the sequences of this call
   std::vector<KvSegments> sequences;
   KvGeometry geometry;
+  std::int64_t head_rows = 0;  // of the latest leave
   std::vector<float> host_angles, host_rows, host_logits;
 };
 
@@ -286,12 +287,33 @@ std::span<const float> Forward::leave(std::span<const Row> rows,
   if (config.final_norm) {
     ops_.rms_norm(m.normed, m.normed, m.final_norm, asked, config.hidden, eps);
   }
-  m.host_logits.resize(wanted.size() * static_cast<std::size_t>(config.vocab));
+  return run_head(asked);
+}
+
+// logits = head(normed)
+std::span<const float> Forward::run_head(std::int64_t rows) {
+  const std::int64_t vocab = model_.config().vocab;
+  Memory& m = *memory_;
+  m.head_rows = rows;
+  m.host_logits.resize(static_cast<std::size_t>(rows * vocab));
   const std::size_t bytes = m.host_logits.size() * sizeof(float);
   if (m.logits.bytes() < bytes) m.logits = DeviceBuffer(ops_, bytes);
-  ops_.matmul({m.logits.ptr(), config.vocab}, m.normed, m.head, asked);
+  ops_.matmul({m.logits.ptr(), vocab}, m.normed, m.head, rows);
   ops_.download(m.host_logits.data(), m.logits.ptr(), bytes);
   return m.host_logits;
+}
+
+std::span<const float> Forward::head_inputs() {
+  Memory& m = *memory_;
+  m.host_rows.resize(static_cast<std::size_t>(m.head_rows * model_.config().hidden));
+  ops_.download(m.host_rows.data(), m.normed.data, m.host_rows.size() * sizeof(float));
+  return m.host_rows;
+}
+
+std::span<const float> Forward::head(std::span<const float> vector) {
+  assert(static_cast<std::int64_t>(vector.size()) == model_.config().hidden);
+  ops_.upload(memory_->normed.data, vector.data(), vector.size_bytes());
+  return run_head(1);
 }
 
 // One transformer block on m.x; m.places says which plane each row uses.
@@ -329,6 +351,9 @@ void Forward::run_attention(const Layer& layer, std::int64_t rows) {
                config.rope_layout == RopeLayout::interleaved, static_cast<float>(config.norm_eps)},
               m.angles, layer.qk_bias, layer.q_norm, layer.k_norm);
   ops_.append(k, v, m.places, m.sequences, m.geometry);
+  for (const KvRow& place : m.places) {
+    m.caches[static_cast<std::size_t>(place.sequence)]->verify(place.plane);
+  }
   ops_.attention(m.attended, m.qkv, m.places, m.sequences,
                  {config.heads, m.geometry, plan_.window,
                   static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))});

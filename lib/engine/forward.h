@@ -41,6 +41,8 @@ class Forward {
 
   const Model& model() const { return model_; }
   const LoopPlan& plan() const { return plan_; }
+  // Of the initial states, "" where they are not free.
+  const std::string& initial_identity() const { return initial_states_.identity(); }
   Ops& ops() { return ops_; }
   std::int32_t max_rows() const { return max_rows_; }
   std::int32_t slots() const { return slots_; }
@@ -58,6 +60,11 @@ class Forward {
   // [wanted][vocab], valid until the next call.
   std::span<const float> leave(std::span<const Row> rows, std::span<const std::int32_t> wanted);
 
+  // What the head multiplied in the latest leave(), host memory [wanted][hidden], valid until the
+  // next call; and the head alone on one such vector: logits [vocab] with the same bits.
+  std::span<const float> head_inputs();
+  std::span<const float> head(std::span<const float> vector);
+
   // The hidden states of the rows as they stand, host memory [rows][hidden], valid until the next
   // call: what is handed to the next loop.
   std::span<const float> states(std::span<const Row> rows);
@@ -74,6 +81,7 @@ class Forward {
   void run_layer(const Layer& layer, std::int64_t rows);
   void run_attention(const Layer& layer, std::int64_t rows);
   void run_mlp(const Layer& layer, std::int64_t rows);
+  std::span<const float> run_head(std::int64_t rows);
 
   const Model& model_;
   Ops& ops_;

@@ -4,6 +4,7 @@
 #include "files/temporary_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,6 +47,11 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(path_)
       if (error) fail(error.value());
     }
   }
+  create_temporary();
+  buffer_.reserve(kBuffer);
+}
+
+void AtomicFile::create_temporary() {
   static std::atomic<unsigned> counter{0};
   for (int attempt = 0; descriptor_ < 0; ++attempt) {
     temporary_ = fmt::format("{}/.tmp.{}.{}", folder_of(final_), ::getpid(), counter++);
@@ -57,8 +63,13 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(path_)
       temporary_.clear();
       fail(error);
     }
+    // Where locks are not supported the file is as good, only a sweeper has to go by its age.
+    struct stat status {};
+    if (descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX) == 0 &&
+        ::fstat(descriptor_, &status) == 0 && status.st_nlink == 0) {
+      ::close(std::exchange(descriptor_, -1));  // swept before the lock was ours
+    }
   }
-  buffer_.reserve(kBuffer);
 }
 
 AtomicFile::~AtomicFile() {
@@ -86,19 +97,56 @@ void AtomicFile::write_at(std::int64_t offset, std::string_view text) {
   write_all(std::as_bytes(std::span(text.data(), text.size())).data(), text.size(), offset);
 }
 
-void AtomicFile::commit() {
+void AtomicFile::sync() {
   flush();
-  if (::fsync(descriptor_) != 0) fail(errno);
-  // Some file systems report a failed write only here.
-  if (::close(std::exchange(descriptor_, -1)) != 0) fail(errno);
-  if (::rename(temporary_.c_str(), final_.c_str()) != 0) fail(errno);
-  temporary_.clear();
-  const int folder = ::open(folder_of(final_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder >=
-      0) {  // the file is complete and visible; a system that cannot sync folders is no failure
-    ::fsync(folder);
-    ::close(folder);
+  if (!synced_ && ::fsync(descriptor_) != 0) fail(errno);
+  synced_ = true;
+}
+
+// Some file systems report a failed write only at close; a duplicate keeps the lock meanwhile.
+int AtomicFile::close_but_keep_lock() {
+  const int lock = ::fcntl(descriptor_, F_DUPFD_CLOEXEC, 0);
+  if (::close(std::exchange(descriptor_, -1)) != 0) {
+    const int error = errno;
+    ::close(lock);
+    fail(error);
   }
+  return lock;
+}
+
+void AtomicFile::sync_folder() const {
+  const int folder = ::open(folder_of(final_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return;  // the file is complete and visible, that will do
+  ::fsync(folder);
+  ::close(folder);
+}
+
+void AtomicFile::commit() {
+  sync();
+  const int lock = close_but_keep_lock();
+  const int error = ::rename(temporary_.c_str(), final_.c_str()) == 0 ? 0 : errno;
+  ::close(lock);
+  if (error != 0) fail(error);
+  temporary_.clear();
+  sync_folder();
+}
+
+bool AtomicFile::commit_new() {
+  sync();
+  const int lock = close_but_keep_lock();
+  int error = ::link(temporary_.c_str(), final_.c_str()) == 0 ? 0 : errno;
+  bool ours = error == 0;
+  if (error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK) {
+    ours = ::rename(temporary_.c_str(), final_.c_str()) == 0;
+    error = ours ? 0 : errno;
+    if (ours) temporary_.clear();
+  }
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  ::close(lock);
+  temporary_.clear();
+  if (error != 0 && error != EEXIST) fail(error);
+  sync_folder();
+  return ours;
 }
 
 void AtomicFile::flush() {
@@ -109,6 +157,7 @@ void AtomicFile::flush() {
 }
 
 void AtomicFile::write_all(const std::byte* bytes, std::size_t count, std::int64_t offset) {
+  synced_ = false;
   while (count > 0) {
     const ssize_t written =
         ::pwrite(descriptor_, bytes, std::min(count, std::size_t{1} << 30), offset);

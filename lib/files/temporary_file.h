@@ -15,7 +15,8 @@ namespace tinyloop {
 
 class AtomicFile {
  public:
-  // Creates FOLDER/.tmp.<pid>.<n>. An existing regular file under `path` is replaced by commit()
+  // Creates FOLDER/.tmp.<pid>.<n> and holds it locked (flock) while it has that name, so that a
+  // left-over of a killed process can be told from a file in the making. An existing regular file under `path` is replaced by commit()
   // and untouched until then; a symbolic link keeps being one and its target is replaced. Throws
   // Error(io) naming `path` and the cause, also where `path` is a folder, device or pipe (renaming
   // over /dev/null would remove it).
@@ -33,18 +34,27 @@ class AtomicFile {
   void write(std::string_view text);
   // Replaces bytes that were appended before.
   void write_at(std::int64_t offset, std::string_view text);
-  // Flushes, fsyncs, renames to the final name, fsyncs the folder. The last call on this object.
+  // Flushes and fsyncs what was written; commit() and commit_new() do it if nobody has.
+  void sync();
+  // Renames to the final name and fsyncs the folder. The last call on this object.
   void commit();
+  // The same, but a file that has the final name already stays what it is (link(2); rename where
+  // links are not supported). Returns whether this one got the name.
+  bool commit_new();
 
  private:
+  void create_temporary();
   void flush();
   void write_all(const std::byte* bytes, std::size_t count, std::int64_t offset);
+  int close_but_keep_lock();
+  void sync_folder() const;
   [[noreturn]] void fail(int error) const;
 
   std::string path_;       // as given, for messages
   std::string final_;      // `path_` with a symbolic link followed
   std::string temporary_;  // empty once it has its final name
   int descriptor_ = -1;
+  bool synced_ = false;
   std::int64_t size_ = 0;
   std::vector<std::byte> buffer_;  // the last bytes of the file, not yet written
 };

@@ -100,8 +100,15 @@ class TensorFileWriter {
   void append(std::span<const std::byte> bytes);
   // Replaces a value by another one whose JSON text has the same length.
   void set_metadata(const std::string& key, const std::string& value);
-  // Checks that all tensors are complete, flushes, fsyncs, renames, fsyncs the folder.
+  // The first bytes of the file, length and header, as they are to be.
+  std::string header() const;
+  // Checks that all tensors are complete, flushes and fsyncs; finish() and finish_new() do it if
+  // nobody has.
+  void sync();
+  // Renames and fsyncs the folder.
   void finish();
+  // The same, but a file that has the name already stays; returns whether this one got the name.
+  bool finish_new();
   std::int64_t file_bytes() const;  // of the whole file, known from the start
 
  private:

@@ -27,6 +27,7 @@ struct TensorFileWriter::State {
   AtomicFile file;
   std::size_t current = 0;   // the tensor to append to
   std::uint64_t filled = 0;  // bytes of it that are there
+  bool synced = false;
 
   explicit State(std::string path) : file(std::move(path)) {}
 
@@ -120,13 +121,31 @@ void TensorFileWriter::set_metadata(const std::string& key, const std::string& v
   std::string header = state.header_text();
   assert(header.size() == state.header.size());
   state.header = std::move(header);
+  state.synced = false;
+}
+
+std::string TensorFileWriter::header() const {
+  const std::uint64_t length = state_->header.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + state_->header;
+}
+
+void TensorFileWriter::sync() {
+  State& state = *state_;
+  assert(state.current == state.tensors.size());
+  if (state.synced) return;
+  state.file.write_at(8, state.header);
+  state.file.sync();
+  state.synced = true;
 }
 
 void TensorFileWriter::finish() {
-  State& state = *state_;
-  assert(state.current == state.tensors.size());
-  state.file.write_at(8, state.header);
-  state.file.commit();
+  sync();
+  state_->file.commit();
+}
+
+bool TensorFileWriter::finish_new() {
+  sync();
+  return state_->file.commit_new();
 }
 
 }  // namespace tinyloop

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "error.h"
 
@@ -17,11 +18,74 @@ constexpr std::int64_t kTailTiles = kBlock / kTile;
 
 std::int64_t tile_end(const KvSegment& segment) { return segment.first_tile + segment.tiles; }
 
+// The device's view of a snapshot's planes.
+struct AttachedPlanes {
+  AttachedPlanes(Ops& device, std::shared_ptr<const Snapshot> mapped)
+      : ops(device), snapshot(std::move(mapped)), base(ops.attach(snapshot->kv())) {}
+  AttachedPlanes(const AttachedPlanes&) = delete;
+  AttachedPlanes& operator=(const AttachedPlanes&) = delete;
+  ~AttachedPlanes() { ops.detach(base, snapshot->kv().size()); }
+
+  Ops& ops;
+  std::shared_ptr<const Snapshot> snapshot;
+  DevicePtr base;
+};
+
 }  // namespace
 
 KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode)
     : ops_(&ops), planes_(plan.planes()), window_(plan.window) {
   geometry_ = {mode, plan.kv_heads, plan.head_dim};
+}
+
+KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode,
+                 std::shared_ptr<const Snapshot> snapshot, std::int64_t length)
+    : KvCache(ops, plan, mode) {
+  assert(snapshot->serves(length));
+  const SnapshotShape& shape = snapshot->shape();
+  const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
+  if (shape.planes != planes_ || shape.kv_heads != geometry_.kv_heads || shape.tile_bytes != tile) {
+    throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot->path());
+  }
+  auto attached = std::make_shared<const AttachedPlanes>(ops, snapshot);
+  segments_.push_back(
+      {attached->base, shape.first_tile, shape.tiles, shape.plane_bytes(), shape.tiles * tile});
+  memory_.push_back({std::move(attached), std::move(snapshot)});
+  shared_tiles_ = shape.first_tile + shape.tiles;
+  length_ = length;
+  end_sharing_at(length);
+}
+
+void KvCache::verify(std::int32_t plane) const {
+  for (const Holder& holder : memory_) {
+    if (holder.snapshot) holder.snapshot->verify(plane);
+  }
+}
+
+// One position may still be taken back: the last one can be run again.
+SnapshotShape KvCache::snapshot_shape() const {
+  const std::int64_t first_seen = window_ > 0 ? std::max<std::int64_t>(0, length_ - window_) : 0;
+  const std::int64_t first_tile = std::max(first_seen, first_position()) / kTile;
+  return {planes_, geometry_.kv_heads, first_tile, (length_ + kTile - 1) / kTile - first_tile,
+          static_cast<std::int64_t>(geometry_.tile_bytes())};
+}
+
+void KvCache::read_plane(std::int32_t plane, std::span<std::byte> to) const {
+  const SnapshotShape shape = snapshot_shape();
+  assert(static_cast<std::int64_t>(to.size()) == shape.plane_bytes());
+  verify(plane);
+  for (const KvSegment& segment : segments_) {
+    const std::int64_t first = std::max(segment.first_tile, shape.first_tile);
+    const std::int64_t end = std::min(tile_end(segment), shape.first_tile + shape.tiles);
+    if (first >= end) continue;
+    for (std::int32_t head = 0; head < shape.kv_heads; ++head) {
+      const std::int64_t at = (head * shape.tiles + first - shape.first_tile) * shape.tile_bytes;
+      ops_->download(to.data() + at,
+                     segment.base + plane * segment.plane_stride + head * segment.head_stride +
+                         (first - segment.first_tile) * shape.tile_bytes,
+                     static_cast<std::size_t>((end - first) * shape.tile_bytes));
+    }
+  }
 }
 
 void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
@@ -35,7 +99,7 @@ void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
   segment.base = buffer.ptr();
   memory_.reserve(memory_.size() + 1);
   segments_.reserve(segments_.size() + 1);
-  memory_.push_back(std::make_shared<DeviceBuffer>(std::move(buffer)));
+  memory_.push_back({std::make_shared<DeviceBuffer>(std::move(buffer)), nullptr});
   segments_.push_back(segment);
 }
 
@@ -91,7 +155,7 @@ std::int64_t KvCache::first_position() const {
 void KvCache::end_sharing_at(std::int64_t length) {
   const std::int64_t full = length / kTile;
   KvSegment partial;
-  std::shared_ptr<const void> partial_memory;
+  Holder partial_memory;
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     if (full < segments_[i].first_tile || full >= tile_end(segments_[i])) continue;
     partial = segments_[i];
@@ -110,6 +174,7 @@ void KvCache::end_sharing_at(std::int64_t length) {
   const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
   add_segment(full, window_ > 0 ? 1 : (full / kTailTiles + 1) * kTailTiles - full);
   const KvSegment& own = segments_.back();
+  memory_.back().snapshot = partial_memory.snapshot;
   for (std::int32_t plane = 0; plane < planes_; ++plane) {
     for (std::int32_t head = 0; head < geometry_.kv_heads; ++head) {
       ops_->copy(own.base + plane * own.plane_stride + head * own.head_stride,

@@ -11,6 +11,7 @@
 
 #include "device/kv_tile.h"
 #include "device/ops.h"
+#include "kv/snapshot.h"
 #include "model/loop_plan.h"
 
 namespace tinyloop {
@@ -19,6 +20,11 @@ class KvCache {
  public:
   // Holds no memory until reserve(). `ops` must outlive the cache.
   KvCache(Ops& ops, const LoopPlan& plan, KvMode mode);
+  // Begins with the first `length` positions of a snapshot, used where it is mapped but for a last
+  // partial tile, which is copied. The snapshot serves(length). Throws Error(data) if its shape is
+  // another one.
+  KvCache(Ops& ops, const LoopPlan& plan, KvMode mode, std::shared_ptr<const Snapshot> snapshot,
+          std::int64_t length);
   KvCache(KvCache&&) = default;
   KvCache& operator=(KvCache&&) = default;
 
@@ -42,6 +48,14 @@ class KvCache {
   // partial tile is copied, so each may go on alone.
   KvCache fork();
 
+  // To be called before a plane is read: compares what came from a snapshot with its checksum.
+  // Throws DamagedSnapshot; the cache is then void.
+  void verify(std::int32_t plane) const;
+
+  // What a snapshot of the whole cache holds, and how it gets there; see SnapshotContent.
+  SnapshotShape snapshot_shape() const;
+  void read_plane(std::int32_t plane, std::span<std::byte> to) const;
+
   KvSegments segments() const { return segments_; }
   std::int64_t first_position() const;  // the first one that still has memory
   std::size_t bytes() const;            // device memory of all segments, shared ones included
@@ -57,8 +71,12 @@ class KvCache {
   std::int64_t window_;
   std::int64_t length_ = 0;
   std::int64_t shared_tiles_ = 0;  // tiles below this one are read-only
-  std::vector<std::shared_ptr<const void>>
-      memory_;  // keeps the segments' memory alive, in the same order
+  // Keeps a segment's memory alive; `snapshot` is where its content is from, if it is from one.
+  struct Holder {
+    std::shared_ptr<const void> memory;
+    std::shared_ptr<const Snapshot> snapshot;
+  };
+  std::vector<Holder> memory_;  // in the segments' order
   std::vector<KvSegment> segments_;
 };
 

@@ -55,12 +55,19 @@ Answer decode(Forward& forward, KvCache& cache, const Sampler& sampler,
 
   const Clock::time_point start = Clock::now();
   LogitsHash hash(request.hash_logits);
-  if (cache.length() >= prompt_length) cache.crop(prompt_length - 1);
+  const bool whole = cache.length() == prompt_length && !request.last.empty();
+  if (cache.length() >= prompt_length && !whole) cache.crop(prompt_length - 1);
   answer.stats.reused = cache.length();
   answer.stats.prefilled = prompt_length - cache.length();
   answer.stats.loops_run = answer.stats.prefilled * forward.plan().loops;
-  std::span<const float> logits = prefill(forward, cache, request.prompt, request.prefill_chunk);
+  std::span<const float> logits =
+      whole ? forward.head(request.last)
+            : prefill(forward, cache, request.prompt, request.prefill_chunk);
   answer.stats.prefill_ms = milliseconds_since(start);
+  if (request.prompt_read) {
+    const std::span<const float> inputs = forward.head_inputs();
+    request.prompt_read(inputs.last(static_cast<std::size_t>(config.hidden)));
+  }
 
   std::int64_t shown = 0;
   for (;;) {

@@ -40,6 +40,12 @@ struct DecodeRequest {
   StopRules stop;                   // `room` is set by decode from the model's context
   std::int64_t prefill_chunk = 0;   // 0 = the forward pass's max_rows
   bool hash_logits = false;
+  // What the head multiplies at the prompt's last position, if that is known: a cache that holds
+  // the whole prompt then needs no position to be run again.
+  std::span<const float> last;
+  // Called when the cache holds the prompt and before the first token is picked, with that vector.
+  // May be empty.
+  std::function<void(std::span<const float> last)> prompt_read;
   // Called with tokens that no later token can take back, in order, as soon as that is known. May
   // be empty.
   std::function<void(std::span<const TokenId>)> released;
@@ -47,7 +53,7 @@ struct DecodeRequest {
 
 // Continues request.prompt with tokens picked by `sampler`. `cache` holds the K and V of a prefix
 // of the prompt (or nothing) and afterwards also those of the continuation, but for its last token.
-// If it holds the whole prompt, the last position is run again. Throws Error(usage) if the prompt
+// If it holds the whole prompt, the last position is run again unless request.last is given. Throws Error(usage) if the prompt
 // is empty or longer than the context, Error(device) naming step and position if logits are not
 // finite.
 Answer decode(Forward& forward, KvCache& cache, const Sampler& sampler,

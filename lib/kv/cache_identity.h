@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What two runs must have in common before one may use the other's keys and values, and the names
+// that follow from it. Not files and not the values themselves.
+#pragma once
+
+#include <xxhash.h>
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "token.h"
+
+namespace tinyloop {
+
+inline constexpr int kSnapshotVersion = 1;
+
+struct CacheIdentity {
+  std::string model;          // fingerprint
+  std::string arithmetic;     // of the device, "cpu-1"
+  std::string kv;             // storage mode
+  std::string initial_state;  // "" where it is not free
+  std::string exit;           // exit rule, "" for none
+  std::int32_t loops = 0;
+  std::int32_t kv_slots = 0;  // planes that the loops share; 0: each loop has its own
+  std::int64_t window = 0;
+
+  bool operator==(const CacheIdentity&) const = default;
+  // All fields and the snapshot version as lines; equal texts mean equal identities.
+  std::string text() const;
+  // 32 hex digits, a hash of text(): the entry's folder in a pool.
+  std::string folder() const;
+};
+
+// The name of an entry: its length and a hash of identity and ids, the same on every machine.
+struct EntryKey {
+  std::int64_t length = 0;
+  std::uint64_t high = 0, low = 0;
+
+  auto operator<=>(const EntryKey&) const = default;
+  std::string text() const;  // "1024-" and 32 hex digits
+  static std::optional<EntryKey> parse(std::string_view text);
+};
+
+// Keys of all prefixes of one sequence in a single run over it.
+class PrefixHasher {
+ public:
+  explicit PrefixHasher(const CacheIdentity& identity);
+  void add(std::span<const TokenId> ids);
+  EntryKey key() const;  // of the ids added so far
+
+ private:
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
+  std::int64_t length_ = 0;
+};
+
+EntryKey key_of(const CacheIdentity& identity, std::span<const TokenId> ids);
+
+}  // namespace tinyloop

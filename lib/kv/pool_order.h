@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// An identity's entries in the order of their ids, kept in a file `order`, so that the entry that
+// shares the most ids with a prompt is found by bisection. Derived and never trusted: names that
+// are gone are skipped, names that are missing are looked at one by one, and whoever is found is
+// compared id by id by the caller.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kv/cache_identity.h"
+#include "token.h"
+
+namespace tinyloop {
+
+// The ids of an entry, valid until the lookup ends; no value if it cannot be read.
+using IdsOf = std::function<std::optional<std::span<const TokenId>>(const EntryKey&)>;
+
+std::int64_t shared_length(std::span<const TokenId> a, std::span<const TokenId> b);
+
+// Those of `present` that share the most leading ids with `ids`, best first; at most a few, and
+// only those that share anything. `order` as read from the file.
+std::vector<EntryKey> most_similar(std::span<const TokenId> ids, std::vector<EntryKey> present,
+                                   const std::vector<EntryKey>& order, const IdsOf& ids_of);
+
+// Missing or unreadable: empty. Lines that are no keys are skipped.
+std::vector<EntryKey> read_order(const std::string& path);
+
+// `present` in order of ids, those that `order` holds already kept as they stand.
+std::vector<EntryKey> updated_order(std::vector<EntryKey> present,
+                                    const std::vector<EntryKey>& order, const IdsOf& ids_of);
+
+// Throws Error(io).
+void write_order(const std::string& path, std::span<const EntryKey> order);
+
+}  // namespace tinyloop

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Look-up by hashes of the prompt's prefixes and by bisection; publishing under the pool's lock.
+#include "kv/prefix_pool.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <set>
+#include <unordered_set>
+
+#include "kv/pool_order.h"
+
+namespace tinyloop {
+
+namespace {
+
+constexpr std::string_view kMatchNames[] = {"miss", "prefix", "crop", "whole"};
+
+// Opens entries on behalf of one look-up, each once; remembers the first that is not sound.
+class OpenEntries {
+ public:
+  OpenEntries(const PoolFolder& folder, const CacheIdentity& identity,
+              const std::string& identity_folder)
+      : folder_(folder), identity_(identity), identity_folder_(identity_folder) {}
+
+  // Null if it is gone or not sound.
+  std::shared_ptr<const Snapshot> open(const EntryKey& key) {
+    const auto known = open_.find(key);
+    if (known != open_.end()) return known->second;
+    const std::string path = folder_.entry_path({identity_folder_, key});
+    std::shared_ptr<const Snapshot> snapshot;
+    try {
+      snapshot = Snapshot::open(path);
+      if (snapshot->identity() != identity_ || snapshot->length() != key.length) {
+        throw Error(ErrorKind::data, "{}: is not the entry that its name says", path);
+      }
+    } catch (const Error& error) {
+      snapshot = nullptr;
+      if (warning_.empty() && ::faccessat(AT_FDCWD, path.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+        warning_ = error.what();
+      }
+    }
+    return open_[key] = snapshot;
+  }
+  const std::string& warning() const { return warning_; }
+
+ private:
+  const PoolFolder& folder_;
+  const CacheIdentity& identity_;
+  const std::string& identity_folder_;
+  std::map<EntryKey, std::shared_ptr<const Snapshot>> open_;
+  std::string warning_;
+};
+
+}  // namespace
+
+std::string_view name_of(MatchKind kind) { return kMatchNames[static_cast<std::size_t>(kind)]; }
+
+struct PrefixPool::Lookup {
+  std::span<const TokenId> ids;
+  std::vector<EntryKey> present;
+  OpenEntries entries;
+};
+
+PrefixPool::PrefixPool(std::string folder, CacheIdentity identity)
+    : folder_(folder),
+      uses_(std::move(folder)),
+      identity_(std::move(identity)),
+      identity_folder_(identity_.folder()) {}
+
+void PrefixPool::prepare(const std::optional<PoolSettings>& settings) {
+  folder_.create();
+  folder_.settings();  // a pool that is not understood is left as it is
+  folder_.sweep();
+  if (!settings) return folder_.mark();
+  folder_.set_settings(*settings);
+  evict_now(folder_, {std::max<std::int64_t>(1, settings->capacity),
+                      settings->max_bytes > 0 ? settings->max_bytes : -1, settings->policy});
+}
+
+PoolMatch PrefixPool::lookup(std::span<const TokenId> ids, bool crop) const {
+  PoolMatch best;
+  try {
+    folder_.settings();
+    Lookup lookup{ids, folder_.keys(identity_folder_), {folder_, identity_, identity_folder_}};
+    if (auto exact = exact_match(lookup)) best = std::move(*exact);
+    if (crop && best.kind != MatchKind::whole) crop_match(lookup, best);
+    best.warning = lookup.entries.warning();
+  } catch (const Error& error) {
+    best = {};
+    best.usable = false;
+    best.warning = error.what();
+  }
+  return best;
+}
+
+// The longest entry that is a prefix of the prompt: one hash for each length that is there.
+std::optional<PoolMatch> PrefixPool::exact_match(Lookup& lookup) const {
+  std::set<std::int64_t> lengths;
+  std::unordered_set<std::uint64_t> hashes;
+  for (const EntryKey& key : lookup.present) {
+    if (key.length > static_cast<std::int64_t>(lookup.ids.size())) continue;
+    lengths.insert(key.length);
+    hashes.insert(key.low);
+  }
+  std::vector<EntryKey> candidates;
+  PrefixHasher hasher(identity_);
+  std::size_t hashed = 0;
+  for (const std::int64_t length : lengths) {
+    hasher.add(lookup.ids.subspan(hashed, static_cast<std::size_t>(length) - hashed));
+    hashed = static_cast<std::size_t>(length);
+    const EntryKey key = hasher.key();
+    if (hashes.contains(key.low)) candidates.push_back(key);
+  }
+  for (auto key = candidates.rbegin(); key != candidates.rend(); ++key) {
+    const auto snapshot = lookup.entries.open(*key);
+    // A hash only finds candidates.
+    if (!snapshot || shared_length(snapshot->ids(), lookup.ids) != key->length) continue;
+    const bool whole = key->length == static_cast<std::int64_t>(lookup.ids.size());
+    PoolMatch match;
+    match.kind = whole ? MatchKind::whole : MatchKind::prefix;
+    match.snapshot = snapshot;
+    match.length = key->length;
+    match.key = *key;
+    return match;
+  }
+  return std::nullopt;
+}
+
+void PrefixPool::crop_match(Lookup& lookup, PoolMatch& best) const {
+  const auto ids_of = [&](const EntryKey& key) -> std::optional<std::span<const TokenId>> {
+    const auto snapshot = lookup.entries.open(key);
+    if (!snapshot) return std::nullopt;
+    return snapshot->ids();
+  };
+  const std::vector<EntryKey> order =
+      read_order(folder_.identity_path(identity_folder_) + "/order");
+  for (const EntryKey& key : most_similar(lookup.ids, lookup.present, order, ids_of)) {
+    const auto snapshot = lookup.entries.open(key);
+    // The last position is computed anew: what the head multiplies there is not in the entry.
+    const std::int64_t length = std::min(shared_length(snapshot->ids(), lookup.ids),
+                                         static_cast<std::int64_t>(lookup.ids.size()) - 1);
+    if (length <= best.length || !snapshot->serves(length)) continue;
+    best.kind = MatchKind::crop;
+    best.snapshot = snapshot;
+    best.length = length;
+    best.key = key;
+  }
+}
+
+std::shared_ptr<const Snapshot> PrefixPool::verified(std::span<const TokenId> ids) const {
+  const EntryKey key = key_of(identity_, ids);
+  const PoolEntry entry{identity_folder_, key};
+  if (folder_.bytes_of(entry) < 0) return nullptr;
+  OpenEntries entries(folder_, identity_, identity_folder_);
+  try {
+    const auto snapshot = entries.open(key);
+    if (snapshot && std::ranges::equal(snapshot->ids(), ids)) {
+      snapshot->verify_all();
+      return snapshot;
+    }
+  } catch (const DamagedSnapshot&) {
+  }
+  folder_.remove(entry);
+  return nullptr;
+}
+
+EntryKey PrefixPool::publish(SnapshotContent content) {
+  const EntryKey key = key_of(identity_, content.ids);
+  const PoolEntry entry{identity_folder_, key};
+  content.identity = identity_;
+  content.created = static_cast<std::int64_t>(std::max<std::time_t>(0, std::time(nullptr)));
+  const PoolSettings settings = folder_.settings();
+  folder_.create(identity_folder_);
+  std::unique_ptr<TensorFileWriter> writer;
+  try {
+    writer = write_snapshot(folder_.entry_path(entry), content);
+  } catch (const Error&) {
+    // Where eviction by bytes is allowed, a disk that is full before the limit is reached gets one
+    // entry smaller.
+    if (settings.max_bytes == 0 ||
+        evict_now(folder_, {std::max<std::int64_t>(0, size() - 1), -1, settings.policy}).empty()) {
+      throw;
+    }
+    writer = write_snapshot(folder_.entry_path(entry), content);
+  }
+  if (settings.max_bytes > 0 && writer->file_bytes() > settings.max_bytes) {
+    throw Error(ErrorKind::io, "{}: an entry of {} bytes, the pool may hold {}",
+                folder_.entry_path(entry), writer->file_bytes(), settings.max_bytes);
+  }
+  PoolUses::Lock lock(uses_);
+  std::unordered_set<std::uint64_t> present;
+  for (const PoolEntry& there : folder_.entries()) present.insert(there.key.low);
+  const PoolCounts counts = lock.fold([&](const EntryKey& k) { return present.contains(k.low); });
+  if (!present.contains(key.low)) {
+    // Room is made first, so that the pool is never above its limits.
+    const std::int64_t capacity = std::max<std::int64_t>(1, settings.capacity);
+    evict(folder_, counts,
+          {capacity - 1, settings.max_bytes > 0 ? settings.max_bytes - writer->file_bytes() : -1,
+           settings.policy});
+  }
+  writer->finish_new();
+  lock.add_registration(key, static_cast<std::int64_t>(content.prefill_ms * 1000.0));
+  try {
+    update_order();
+  } catch (const Error&) {  // slower look-ups are all that follows
+  }
+  return key;
+}
+
+void PrefixPool::touch(const EntryKey& key) const { uses_.add_registration(key, 0); }
+
+void PrefixPool::update_order() const {
+  OpenEntries entries(folder_, identity_, identity_folder_);
+  const std::string path = folder_.identity_path(identity_folder_) + "/order";
+  write_order(path, updated_order(folder_.keys(identity_folder_), read_order(path),
+                                  [&](const EntryKey& key) {
+                                    const auto snapshot = entries.open(key);
+                                    return snapshot ? std::optional(snapshot->ids()) : std::nullopt;
+                                  }));
+}
+
+std::int64_t PrefixPool::size() const {
+  return static_cast<std::int64_t>(folder_.entries().size());
+}
+
+std::int64_t PrefixPool::cached_tokens() const {
+  std::int64_t sum = 0;
+  for (const PoolEntry& entry : folder_.entries()) sum += entry.key.length;
+  return sum;
+}
+
+}  // namespace tinyloop

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Look up, decode, count, publish; and the way back to a plain run when a plane turns out damaged.
+#include "schedule/pooled_prompt.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "error.h"
+#include "schedule/prefill.h"
+#include "schedule/prefix_cache.h"
+
+namespace tinyloop {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// What it took to compute the part of a snapshot that a match uses.
+double computing_ms(const PoolMatch& match) {
+  if (!match.snapshot) return 0.0;
+  return match.snapshot->prefill_ms() * static_cast<double>(match.length) /
+         static_cast<double>(match.snapshot->length());
+}
+
+void check_identity(Forward& forward, KvMode mode, const PrefixPool& pool) {
+  if (pool.identity() != cache_identity(forward, mode)) {
+    throw Error(
+        ErrorKind::usage,
+        "the pool was opened for another model, device, loop count, window, storage mode or "
+        "initial state");
+  }
+}
+
+SnapshotContent content_of(KvCache& cache, std::span<const TokenId> ids,
+                           std::span<const float> last, double prefill_ms) {
+  SnapshotContent content;
+  content.shape = cache.snapshot_shape();
+  content.ids = ids;
+  content.last = last;
+  content.prefill_ms = prefill_ms;
+  content.read_plane = [&cache](std::int32_t plane, std::span<std::byte> to) {
+    cache.read_plane(plane, to);
+  };
+  return content;
+}
+
+}  // namespace
+
+PooledPrompt::PooledPrompt(Forward& forward, KvMode mode, std::span<const TokenId> ids,
+                           std::int64_t chunk, PoolUse use)
+    : forward_(forward),
+      mode_(mode),
+      ids_(ids),
+      chunk_(chunk),
+      use_(use),
+      cache_(forward.ops(), forward.plan(), mode) {
+  if (use_.pool == nullptr || ids.empty()) return;
+  check_identity(forward, mode, *use_.pool);
+  const Clock::time_point start = Clock::now();
+  match_ = use_.pool->lookup(ids, use_.crop);
+  note(match_.warning);
+  if (match_.snapshot) {
+    try {
+      cache_ = KvCache(forward.ops(), forward.plan(), mode, match_.snapshot, match_.length);
+      if (match_.kind == MatchKind::whole) {
+        last_.assign(match_.snapshot->last().begin(), match_.snapshot->last().end());
+        if (static_cast<std::int32_t>(last_.size()) != forward.model().config().hidden) {
+          throw Error(ErrorKind::data, "{}: its shape does not fit the model",
+                      match_.snapshot->path());
+        }
+      }
+    } catch (const Error& error) {
+      give_up(error.what());
+    }
+  }
+  lookup_ms_ = milliseconds_since(start);
+}
+
+// Nothing of the pool is used any more.
+void PooledPrompt::give_up(const std::string& why) {
+  note(why);
+  match_.kind = MatchKind::miss;
+  match_.snapshot = nullptr;
+  match_.length = 0;
+  last_.clear();
+  prompt_cache_.reset();
+  cache_ = KvCache(forward_.ops(), forward_.plan(), mode_);
+}
+
+void PooledPrompt::share() {
+  if (ids_.empty()) return;
+  const std::span<const TokenId> shared = ids_.first(ids_.size() - 1);
+  const auto read = [&] {
+    if (cache_.length() >= static_cast<std::int64_t>(shared.size())) return;
+    const Clock::time_point start = Clock::now();
+    prefill(forward_, cache_, shared, chunk_);
+    prefill_ms_ += milliseconds_since(start);
+  };
+  try {
+    read();
+  } catch (const DamagedSnapshot& damage) {
+    give_up(damage.what());
+    read();
+  }
+}
+
+Answer PooledPrompt::generate(const Sampler& sampler, DecodeRequest request, bool final_answer) {
+  request.prompt = ids_;
+  request.prefill_chunk = chunk_;
+  // After damage the run begins anew; the stream is the same, so what is out already is skipped.
+  std::size_t shown = 0, seen = 0;
+  if (request.released) {
+    request.released = [&, show = std::move(request.released)](std::span<const TokenId> ids) {
+      const std::size_t known = std::min(shown - std::min(shown, seen), ids.size());
+      seen += ids.size();
+      if (known < ids.size()) show(ids.subspan(known));
+      shown = std::max(shown, seen);
+    };
+  }
+  const bool had_cache = cache_.length() > 0;
+  try {
+    return answer(sampler, request, final_answer);
+  } catch (const DamagedSnapshot& damage) {
+    if (!had_cache) throw;
+    give_up(damage.what());
+  }
+  seen = 0;
+  return answer(sampler, request, final_answer);
+}
+
+Answer PooledPrompt::answer(const Sampler& sampler, const DecodeRequest& request,
+                            bool final_answer) {
+  std::optional<KvCache> fork;
+  if (!final_answer) fork.emplace(cache_.fork());
+  KvCache& cache = fork ? *fork : cache_;
+  DecodeRequest own = request;
+  own.last = last_;
+  const Clock::time_point start = Clock::now();
+  if (use_.add && match_.kind != MatchKind::whole && !prompt_cache_) {
+    own.prompt_read = [&](std::span<const float> last) {
+      prefill_ms_ += milliseconds_since(start);
+      prompt_cache_.emplace(cache.fork());
+      last_.assign(last.begin(), last.end());
+    };
+  }
+  Answer result = decode(forward_, cache, sampler, own);
+  // An answer of no tokens needs no prompt.
+  if (result.stats.generated > 0) {
+    used_ = true;
+    report_.kind = match_.kind;
+    report_.reused = match_.length;
+  }
+  cache_bytes_ = cache.bytes();
+  result.stats.prefill_ms += lookup_ms_;
+  result.stats.first_token_ms += lookup_ms_;
+  lookup_ms_ = 0.0;  // the first answer's
+  return result;
+}
+
+PoolReport PooledPrompt::finish() {
+  if (use_.pool == nullptr || !used_) return report_;
+  if (match_.usable) {
+    try {
+      if (match_.kind == MatchKind::miss) {
+        use_.pool->count_miss();
+      } else {
+        use_.pool->count_hit(match_.key, match_.length);
+      }
+    } catch (const Error& error) {
+      note(error.what());
+    }
+  }
+  if (prompt_cache_) {
+    try {
+      publish();
+    } catch (const Error& error) {
+      note(error.what());
+    }
+  }
+  return report_;
+}
+
+void PooledPrompt::publish() {
+  use_.pool->publish(content_of(*prompt_cache_, ids_, last_, prefill_ms_ + computing_ms(match_)));
+}
+
+PooledAnswer generate_with_pool(Forward& forward, KvMode mode, const Sampler& sampler,
+                                const DecodeRequest& request, const PoolUse& use) {
+  PooledPrompt prompt(forward, mode, request.prompt, request.prefill_chunk, use);
+  PooledAnswer result;
+  result.answer = prompt.generate(sampler, request);
+  result.pool = prompt.finish();
+  return result;
+}
+
+std::vector<Registration> register_prefixes(Forward& forward, KvMode mode, PrefixPool& pool,
+                                            std::span<const std::vector<TokenId>> prefixes,
+                                            std::int64_t chunk,
+                                            const std::function<void(std::size_t done)>& progress) {
+  check_identity(forward, mode, pool);
+  // In order of ids a prefix comes before what extends it, and its neighbour shares the most.
+  std::vector<std::size_t> order(prefixes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return prefixes[a] < prefixes[b]; });
+  std::vector<Registration> results(prefixes.size());
+  std::optional<PrefixCache> working;
+  double working_ms = 0.0;  // what it took to compute all of `working`
+  std::size_t done = 0;
+  for (const std::size_t index : order) {
+    const std::span<const TokenId> ids = prefixes[index];
+    Registration& result = results[index];
+    result.key = key_of(pool.identity(), ids);
+    if (pool.verified(ids)) {
+      pool.touch(result.key);
+    } else {
+      const auto compute = [&](bool from_pool) {
+        const Clock::time_point start = Clock::now();
+        std::int64_t shared =
+            working ? std::ranges::mismatch(working->ids(), ids).in1 - working->ids().begin() : 0;
+        const PoolMatch match = from_pool ? pool.lookup(ids) : PoolMatch{};
+        double base_ms = 0.0;
+        if (match.length > shared) {
+          working = PrefixCache::from(forward, mode, match.snapshot);
+          base_ms = computing_ms(match);
+        } else if (working && shared > 0) {
+          base_ms =
+              working_ms * static_cast<double>(shared) / static_cast<double>(working->ids().size());
+        }
+        if (!working) {
+          working = PrefixCache::build(forward, mode, ids, chunk);
+        } else {
+          working->change_to(forward, ids, chunk);
+        }
+        working_ms = base_ms + milliseconds_since(start);
+        pool.publish(content_of(working->cache(), ids, working->last(), working_ms));
+      };
+      try {
+        compute(true);
+      } catch (const DamagedSnapshot&) {
+        working.reset();
+        compute(false);
+      }
+      result.computed = true;
+    }
+    if (progress) progress(++done);
+  }
+  return results;
+}
+
+}  // namespace tinyloop

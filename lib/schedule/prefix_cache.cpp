@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prefixes in memory: prefill, fork, decode.
+#include "schedule/prefix_cache.h"
+
+#include <algorithm>
+
+#include "error.h"
+#include "schedule/prefill.h"
+
+namespace tinyloop {
+
+CacheIdentity cache_identity(Forward& forward, KvMode mode) {
+  CacheIdentity identity;
+  identity.model = forward.model().fingerprint();
+  identity.arithmetic = forward.ops().arithmetic();
+  identity.kv = name_of(mode);
+  identity.initial_state = forward.initial_identity();
+  identity.loops = forward.plan().loops;
+  identity.window = forward.plan().window;
+  return identity;
+}
+
+PrefixCache PrefixCache::build(Forward& forward, KvMode mode, std::span<const TokenId> ids,
+                               std::int64_t chunk) {
+  PrefixCache prefix(cache_identity(forward, mode), KvCache(forward.ops(), forward.plan(), mode));
+  prefix.change_to(forward, ids, chunk);
+  return prefix;
+}
+
+PrefixCache PrefixCache::from(Forward& forward, KvMode mode,
+                              std::shared_ptr<const Snapshot> snapshot) {
+  PrefixCache prefix(snapshot->identity(),
+                     KvCache(forward.ops(), forward.plan(), mode, snapshot, snapshot->length()));
+  prefix.check(forward);
+  prefix.ids_.assign(snapshot->ids().begin(), snapshot->ids().end());
+  prefix.last_.assign(snapshot->last().begin(), snapshot->last().end());
+  return prefix;
+}
+
+void PrefixCache::change_to(Forward& forward, std::span<const TokenId> ids, std::int64_t chunk) {
+  check(forward);
+  const std::int64_t context = forward.model().config().context;
+  if (ids.empty()) throw Error(ErrorKind::usage, "empty prefix");
+  if (static_cast<std::int64_t>(ids.size()) > context) {
+    throw Error(ErrorKind::usage, "prefix too long: {} ids, the model's context holds {}",
+                ids.size(), context);
+  }
+  if (std::ranges::equal(ids, ids_)) return;
+  // The last position is always computed: that is where last() comes from.
+  const std::int64_t shared =
+      std::min(std::ranges::mismatch(ids, std::span<const TokenId>(ids_)).in1 - ids.begin(),
+               static_cast<std::ptrdiff_t>(ids.size()) - 1);
+  try {
+    cache_.crop(shared);
+  } catch (const Error&) {  // the window has moved on
+    cache_.crop(0);
+  }
+  ids_.clear();
+  prefill(forward, cache_, ids, chunk);
+  const std::span<const float> inputs = forward.head_inputs();
+  const auto hidden = static_cast<std::size_t>(forward.model().config().hidden);
+  last_.assign(inputs.end() - static_cast<std::ptrdiff_t>(hidden), inputs.end());
+  ids_.assign(ids.begin(), ids.end());
+}
+
+Answer PrefixCache::generate(Forward& forward, const Sampler& sampler, DecodeRequest request) {
+  check(forward);
+  if (request.prompt.size() < ids_.size() ||
+      !std::ranges::equal(request.prompt.first(ids_.size()), ids_)) {
+    throw Error(ErrorKind::usage, "the prompt does not begin with the prefix");
+  }
+  if (request.prompt.size() == ids_.size()) request.last = last_;
+  KvCache own = cache_.fork();
+  return decode(forward, own, sampler, request);
+}
+
+void PrefixCache::check(Forward& forward) const {
+  if (cache_identity(forward, cache_.geometry().mode) != identity_) {
+    throw Error(ErrorKind::usage,
+                "the prefix was computed with another model, device, loop count, window or initial "
+                "state");
+  }
+}
+
+}  // namespace tinyloop

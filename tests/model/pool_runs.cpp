@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs with and without a pool.
+#include "model/pool_runs.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "schedule/prefix_cache.h"
+
+namespace tinyloop {
+
+PoolRuns::PoolRuns(const Model& model, Ops& ops, const EngineSetting& setting,
+                   const std::string& folder)
+    : setting_(setting),
+      plan_(make_loop_plan(model.config(), setting.loops, setting.window)),
+      forward_(model, ops, plan_, InitialStates::parse(setting.initial, model.config()),
+               static_cast<std::int32_t>(setting.chunk), static_cast<std::int32_t>(setting.chunk)),
+      pool_(folder, cache_identity(forward_, setting.kv)) {
+  pool_.prepare();
+}
+
+std::string PoolRuns::path_of(std::span<const TokenId> ids) const {
+  return pool_.folder().entry_path({pool_.identity().folder(), key_of(pool_.identity(), ids)});
+}
+
+EntryKey PoolRuns::add(std::span<const TokenId> ids) {
+  const std::vector<TokenId> one(ids.begin(), ids.end());
+  return register_prefixes(forward_, setting_.kv, pool_, {&one, 1}, 0).front().key;
+}
+
+DecodeRequest PoolRuns::request(std::span<const TokenId> prompt, std::int64_t count) const {
+  DecodeRequest request;
+  request.prompt = prompt;
+  request.stop.max_tokens = count;
+  request.hash_logits = true;
+  return request;
+}
+
+PooledAnswer PoolRuns::pooled(std::span<const TokenId> prompt, std::int64_t count, bool crop,
+                              bool add) {
+  SamplingOptions sampling;
+  sampling.seed = 3;
+  return generate_with_pool(forward_, setting_.kv,
+                            Sampler(sampling, forward_.model().config().vocab),
+                            request(prompt, count), {&pool_, crop, add});
+}
+
+Answer PoolRuns::plain(std::span<const TokenId> prompt, std::int64_t count) {
+  SamplingOptions sampling;
+  sampling.seed = 3;
+  KvCache cache(forward_.ops(), plan_, setting_.kv);
+  return decode(forward_, cache, Sampler(sampling, forward_.model().config().vocab),
+                request(prompt, count));
+}
+
+bool PoolRuns::agree(const Answer& a, const Answer& b) const {
+  return a.tokens == b.tokens && a.stats.logits_hash == b.stats.logits_hash &&
+         a.stats.generated == b.stats.generated;
+}
+
+std::string file_content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+}
+
+void write_content(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary)
+      .write(content.data(), static_cast<std::streamsize>(content.size()));
+}
+
+}  // namespace tinyloop

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of the engine with a prefix pool, and the plain runs they are compared with.
+// Not a reference: that is reference_model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/forward.h"
+#include "kv/prefix_pool.h"
+#include "model/engine_runs.h"
+#include "schedule/pooled_prompt.h"
+
+namespace tinyloop {
+
+// One model opened with one setting, and a pool for it.
+class PoolRuns {
+ public:
+  PoolRuns(const Model& model, Ops& ops, const EngineSetting& setting, const std::string& folder);
+
+  Forward& forward() { return forward_; }
+  PrefixPool& pool() { return pool_; }
+  std::string path_of(std::span<const TokenId> ids) const;
+
+  EntryKey add(std::span<const TokenId> ids);  // registers
+  PooledAnswer pooled(std::span<const TokenId> prompt, std::int64_t count, bool crop = true,
+                      bool add = false);
+  // Without pool, all positions computed.
+  Answer plain(std::span<const TokenId> prompt, std::int64_t count);
+  // The prompt's answers with and without pool agree in every id and every logit's bits.
+  bool agree(const Answer& a, const Answer& b) const;
+
+ private:
+  DecodeRequest request(std::span<const TokenId> prompt, std::int64_t count) const;
+
+  EngineSetting setting_;
+  LoopPlan plan_;
+  Forward forward_;
+  PrefixPool pool_;
+};
+
+// Bytes of a file, and the other way round.
+std::string file_content(const std::string& path);
+void write_content(const std::string& path, const std::string& content);
+
+}  // namespace tinyloop

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+// The law with a prefix pool: miss, hit, crop, whole prompt, extended entries, damage; every answer
+// is compared with a run that knows no pool.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "error.h"
+#include "guarded_ops.h"
+#include "model/pool_runs.h"
+#include "schedule/prefill.h"
+#include "schedule/prefix_cache.h"
+#include "temporary_folder.h"
+#include "tiny_models.h"
+
+namespace tinyloop {
+namespace {
+
+constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
+
+Model tiny(TinyModel which, WeightType type = WeightType::f32) {
+  static const TemporaryFolder folder;
+  return Model::open(write_tiny_model(folder.path(), which, type));
+}
+
+EngineSetting setting_of(KvMode kv, std::int32_t loops, std::int64_t window = 0) {
+  EngineSetting setting;
+  setting.kv = kv;
+  setting.loops = loops;
+  setting.window = window;
+  setting.chunk = 64;
+  return setting;
+}
+
+std::int64_t shared_ids(std::span<const TokenId> a, std::span<const TokenId> b) {
+  std::size_t shared = 0;
+  while (shared < std::min(a.size(), b.size()) && a[shared] == b[shared]) ++shared;
+  return static_cast<std::int64_t>(shared);
+}
+
+std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const TokenId> b) {
+  std::vector<TokenId> both(a.begin(), a.end());
+  both.insert(both.end(), b.begin(), b.end());
+  return both;
+}
+
+TEST_CASE("U-01 U-02: warm equals cold in every mode, at every length, also the whole prompt") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  for (const KvMode kv : kModes) {
+    for (const std::int32_t loops : {1, 4}) {
+      for (const std::size_t length : {1u, 2u, 15u, 16u, 17u, 31u, 32u, 33u, 58u}) {
+        CAPTURE(name_of(kv));
+        CAPTURE(length);
+        const TemporaryFolder folder;
+        PoolRuns runs(model, *ops, setting_of(kv, loops), folder.path());
+        const std::vector<TokenId> prefix = random_ids(30, length, 64);
+        const std::vector<TokenId> prompt = joined(prefix, random_ids(31, 2, 64));
+        const Answer cold = runs.plain(prompt, 4), whole = runs.plain(prefix, 4);
+        runs.add(prefix);
+        const std::string bytes = file_content(runs.path_of(prefix));
+        for (int round = 0; round < 2; ++round) {
+          const PooledAnswer warm = runs.pooled(prompt, 4);
+          CHECK(runs.agree(warm.answer, cold));
+          CHECK(warm.pool.kind == MatchKind::prefix);
+          CHECK(warm.pool.reused == static_cast<std::int64_t>(length));
+          CHECK(warm.answer.stats.prefilled == 2);
+          CHECK(warm.answer.stats.prefilled < cold.stats.prefilled);
+          CHECK(warm.answer.stats.loops_run < cold.stats.loops_run);
+          const PooledAnswer hit = runs.pooled(prefix, 4);
+          CHECK(runs.agree(hit.answer, whole));
+          CHECK(hit.pool.kind == MatchKind::whole);
+          CHECK(hit.answer.stats.prefilled == 0);
+          CHECK(hit.answer.stats.reused == static_cast<std::int64_t>(length));
+          CHECK(hit.pool.warning.empty());
+        }
+        CHECK(file_content(runs.path_of(prefix)) == bytes);
+        CHECK(runs.pool().counts().hits == 4);
+        CHECK(runs.pool().counts().misses == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("U-03: an entry serves its first ids, and the rest of it leaves no trace") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  for (const KvMode kv : kModes) {
+    const TemporaryFolder folder;
+    PoolRuns runs(model, *ops, setting_of(kv, 4), folder.path());
+    const std::vector<TokenId> entry = random_ids(32, 40, 64);
+    runs.add(entry);
+    const std::span<const TokenId> ids = entry;
+    std::vector<std::vector<TokenId>> prompts;
+    for (const std::size_t length : {1u, 12u, 16u, 39u}) {
+      prompts.emplace_back(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(length));
+    }
+    prompts.push_back(joined(ids.first(12), random_ids(33, 5, 64)));
+    prompts.push_back(entry);
+    for (const std::vector<TokenId>& prompt : prompts) {
+      CAPTURE(prompt.size());
+      const std::int64_t shared = shared_ids(prompt, entry);
+      const PooledAnswer warm = runs.pooled(prompt, 16);
+      CHECK(runs.agree(warm.answer, runs.plain(prompt, 16)));
+      CHECK(warm.pool.reused <= shared);
+      CHECK(warm.answer.stats.reused + warm.answer.stats.prefilled ==
+            static_cast<std::int64_t>(prompt.size()));
+      const std::int64_t expected =
+          prompt == entry ? 40 : std::min(shared, static_cast<std::int64_t>(prompt.size()) - 1);
+      CHECK(warm.pool.reused == expected);
+      const PooledAnswer uncropped = runs.pooled(prompt, 16, false);
+      CHECK(runs.agree(uncropped.answer, runs.plain(prompt, 16)));
+      CHECK(uncropped.pool.kind == (prompt == entry ? MatchKind::whole : MatchKind::miss));
+    }
+  }
+}
+
+TEST_CASE("every family and weight type: warm equals cold, with guarded memory too") {
+  GuardedOps guarded(1);
+  const auto plain = cpu("", 2);
+  for (const TinyModel which : all_tiny_models()) {
+    if (which == TinyModel::nan) continue;
+    for (const WeightType type : {WeightType::f16, WeightType::q8}) {
+      const Model model = tiny(which, type);
+      CAPTURE(model.path());
+      const std::vector<TokenId> prompt = random_ids(34, 41, model.config().vocab);
+      const std::span<const TokenId> ids = prompt;
+      for (Ops* ops : {static_cast<Ops*>(&guarded), plain.get()}) {
+        const TemporaryFolder folder;
+        PoolRuns runs(model, *ops, setting_of(KvMode::f16, 0), folder.path());
+        runs.add(ids.first(37));
+        for (const std::size_t length : {41u, 37u, 20u}) {
+          const PooledAnswer warm = runs.pooled(ids.first(length), 6);
+          CHECK(runs.agree(warm.answer, runs.plain(ids.first(length), 6)));
+          CHECK(warm.pool.kind != MatchKind::miss);
+          CHECK(warm.pool.warning.empty());
+        }
+      }
+    }
+  }
+  CHECK(guarded.live_bytes() == 0);
+}
+
+TEST_CASE("windows: what is still seen is stored, and what is not is not served") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::huginn);
+  for (const std::int64_t window : {1, 7, 8, 15, 16, 17, 32, 40}) {
+    for (const std::size_t length : {6u, 7u, 8u, 9u, 16u, 17u, 33u, 48u}) {
+      CAPTURE(window);
+      CAPTURE(length);
+      const TemporaryFolder folder;
+      PoolRuns runs(model, *ops, setting_of(KvMode::int8, 2, window), folder.path());
+      const std::vector<TokenId> all = random_ids(35, length + 3, model.config().vocab);
+      const std::span<const TokenId> ids = all;
+      runs.add(ids.first(length));
+      const auto snapshot = Snapshot::open(runs.path_of(ids.first(length)));
+      CHECK(snapshot->shape().tiles * kTile <= window + 2 * kTile);
+      for (const std::size_t asked : {length + 3, length, length - 1, length / 2}) {
+        if (asked == 0) continue;
+        const PooledAnswer warm = runs.pooled(ids.first(asked), 7);
+        CHECK(runs.agree(warm.answer, runs.plain(ids.first(asked), 7)));
+        if (asked >= length) CHECK(warm.pool.reused == static_cast<std::int64_t>(length));
+      }
+      // Several answers to one whole hit: the last position can be run again.
+      PooledPrompt prompt(runs.forward(), KvMode::int8, ids.first(length), 0, {&runs.pool()});
+      prompt.share();
+      const std::vector<TokenId> changed = joined(ids.first(length / 2), random_ids(36, 9, 32));
+      CHECK(runs.agree(runs.pooled(changed, 7).answer, runs.plain(changed, 7)));
+    }
+  }
+}
+
+TEST_CASE("U-05 U-06: other weights, loops, windows, modes and initial states are misses") {
+  const auto ops = cpu();
+  const TemporaryFolder folder;
+  const Model m = tiny(TinyModel::m), m2 = tiny(TinyModel::m2);
+  const std::vector<TokenId> ids = random_ids(37, 20, 64);
+  PoolRuns first(m, *ops, setting_of(KvMode::f16, 4), folder.path());
+  first.add(ids);
+  PoolRuns other_weights(m2, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns other_loops(m, *ops, setting_of(KvMode::f16, 8), folder.path());
+  PoolRuns other_window(m, *ops, setting_of(KvMode::f16, 4, 8), folder.path());
+  PoolRuns other_mode(m, *ops, setting_of(KvMode::int8, 4), folder.path());
+  for (PoolRuns* runs : {&other_weights, &other_loops, &other_window, &other_mode}) {
+    const PooledAnswer answer = runs->pooled(ids, 8);
+    CHECK(answer.pool.kind == MatchKind::miss);
+    CHECK(answer.pool.warning.empty());
+    CHECK(runs->agree(answer.answer, runs->plain(ids, 8)));
+  }
+  CHECK(first.pooled(ids, 8).pool.kind == MatchKind::whole);
+  CHECK(first.pool().counts().misses == 4);
+  CHECK(first.pool().counts().hits == 1);
+
+  const Model huginn = tiny(TinyModel::huginn);
+  EngineSetting zero = setting_of(KvMode::f16, 2), noise = zero;
+  zero.initial = "zero";
+  noise.initial = "seed:5";
+  const std::vector<TokenId> more = random_ids(38, 20, huginn.config().vocab);
+  PoolRuns with_zero(huginn, *ops, zero, folder.path());
+  PoolRuns with_noise(huginn, *ops, noise, folder.path());
+  with_zero.add(more);
+  CHECK(with_noise.pooled(more, 4).pool.kind == MatchKind::miss);
+  CHECK(with_zero.pooled(more, 4).pool.kind == MatchKind::whole);
+}
+
+TEST_CASE("an entry computed from another one is the same file content as one from scratch") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::ouro, WeightType::f16);
+  const std::vector<TokenId> all = random_ids(39, 50, model.config().vocab);
+  const std::span<const TokenId> ids = all;
+  for (const std::int64_t window : {0, 9}) {
+    const TemporaryFolder one, two;
+    PoolRuns extended(model, *ops, setting_of(KvMode::f16, 3, window), one.path());
+    PoolRuns scratch(model, *ops, setting_of(KvMode::f16, 3, window), two.path());
+    extended.add(ids.first(21));
+    extended.add(ids);
+    scratch.add(ids);
+    const auto a = Snapshot::open(extended.path_of(ids)), b = Snapshot::open(scratch.path_of(ids));
+    CHECK(std::ranges::equal(a->last(), b->last()));
+    CHECK(a->shape() == b->shape());
+    if (window == 0) CHECK(std::ranges::equal(a->kv(), b->kv()));
+    CHECK(a->prefill_ms() > 0.0);
+    const std::vector<TokenId> prompt = joined(ids, random_ids(40, 3, 60));
+    CHECK(extended.agree(extended.pooled(prompt, 5).answer, scratch.plain(prompt, 5)));
+  }
+}
+
+TEST_CASE("many prefixes at once, in any order, give what each gives alone") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  const std::vector<TokenId> base = random_ids(41, 30, 64);
+  const std::span<const TokenId> ids = base;
+  const std::vector<std::vector<TokenId>> prefixes = {joined(ids.first(20), random_ids(42, 7, 64)),
+                                                      base,
+                                                      random_ids(43, 18, 64),
+                                                      {base.begin(), base.begin() + 10},
+                                                      joined(ids.first(20), random_ids(44, 20, 64)),
+                                                      base};
+  for (const std::int64_t window : {0, 12}) {
+    const TemporaryFolder folder;
+    PoolRuns runs(model, *ops, setting_of(KvMode::int4, 4, window), folder.path());
+    std::size_t steps = 0;
+    const auto results = register_prefixes(runs.forward(), KvMode::int4, runs.pool(), prefixes, 0,
+                                           [&](std::size_t done) { CHECK(done == ++steps); });
+    CHECK(steps == 6);
+    CHECK(results[1].key == results[5].key);
+    CHECK(results[1].computed != results[5].computed);
+    CHECK(runs.pool().size() == 5);
+    CHECK(runs.pool().cached_tokens() == 27 + 30 + 18 + 10 + 40);
+    for (std::size_t i = 0; i < prefixes.size(); ++i) {
+      CHECK(results[i].key.length == static_cast<std::int64_t>(prefixes[i].size()));
+      const PooledAnswer warm = runs.pooled(prefixes[i], 6);
+      CHECK(warm.pool.kind == MatchKind::whole);
+      CHECK(runs.agree(warm.answer, runs.plain(prefixes[i], 6)));
+    }
+  }
+}
+
+TEST_CASE("added prompts are hits of the next run, and longer ones extend them") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  const TemporaryFolder folder;
+  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  const std::vector<TokenId> all = random_ids(45, 50, 64);
+  const std::span<const TokenId> ids = all;
+  const MatchKind expected[] = {MatchKind::miss, MatchKind::prefix, MatchKind::prefix,
+                                MatchKind::whole, MatchKind::crop};
+  std::size_t i = 0;
+  for (const std::size_t length : {17u, 32u, 50u, 32u, 40u}) {
+    const PooledAnswer answer = runs.pooled(ids.first(length), 6, true, true);
+    CHECK(answer.pool.kind == expected[i++]);
+    CHECK(answer.pool.warning.empty());
+    CHECK(runs.agree(answer.answer, runs.plain(ids.first(length), 6)));
+  }
+  CHECK(runs.pool().size() == 4);
+  for (const std::size_t length : {17u, 32u, 50u, 40u}) {
+    CHECK(runs.pool().verified(ids.first(length)) != nullptr);
+    const PooledAnswer answer = runs.pooled(ids.first(length), 6);
+    CHECK(answer.pool.kind == MatchKind::whole);
+    CHECK(runs.agree(answer.answer, runs.plain(ids.first(length), 6)));
+  }
+}
+
+TEST_CASE("a flipped bit anywhere in an entry never changes an answer") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  const TemporaryFolder folder;
+  PoolRuns runs(model, *ops, setting_of(KvMode::int4, 1), folder.path());
+  const std::vector<TokenId> prefix = random_ids(46, 18, 64);
+  const std::vector<TokenId> longer = joined(prefix, random_ids(47, 2, 64));
+  const std::vector<TokenId> shorter(prefix.begin(), prefix.begin() + 11);
+  runs.add(prefix);
+  const std::string path = runs.path_of(prefix), good = file_content(path);
+  const std::size_t head = good.size() - Snapshot::open(path)->kv().size();
+  const Answer plain[] = {runs.plain(prefix, 3), runs.plain(longer, 3), runs.plain(shorter, 3)};
+  const std::vector<TokenId>* prompts[] = {&prefix, &longer, &shorter};
+  std::int64_t misses = 0, flips = 0;
+  for (std::size_t at = 0; at < good.size(); at += at < head ? 1 : 61) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ (1 << (at % 8)));
+    write_content(path, bad);
+    const std::size_t which = at % 3;
+    const PooledAnswer answer = runs.pooled(*prompts[which], 3);
+    CHECK(runs.agree(answer.answer, plain[which]));
+    ++flips;
+    if (answer.pool.kind == MatchKind::miss) {
+      ++misses;
+      CHECK(answer.pool.warning.find(path) != std::string::npos);
+      CHECK(answer.answer.stats.reused == 0);
+    }
+  }
+  CHECK(misses == flips);
+  CHECK(runs.pool().counts().misses == misses);
+  write_content(path, good);
+  CHECK(runs.pooled(prefix, 3).pool.kind == MatchKind::whole);
+}
+
+TEST_CASE("damage that is met while the answer streams shows each id once") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  const TemporaryFolder folder;
+  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  const std::vector<TokenId> prefix = random_ids(48, 33, 64);
+  const Answer plain = runs.plain(prefix, 12);
+  runs.add(prefix);
+  std::string content = file_content(runs.path_of(prefix));
+  content.back() = static_cast<char>(content.back() ^ 64);  // the last plane
+  write_content(runs.path_of(prefix), content);
+  DecodeRequest request;
+  request.prompt = prefix;
+  request.stop.max_tokens = 12;
+  request.hash_logits = true;
+  std::vector<TokenId> streamed;
+  request.released = [&](std::span<const TokenId> ids) {
+    streamed.insert(streamed.end(), ids.begin(), ids.end());
+  };
+  SamplingOptions sampling;
+  sampling.seed = 3;
+  const PooledAnswer answer = generate_with_pool(runs.forward(), KvMode::f16, Sampler(sampling, 64),
+                                                 request, {&runs.pool()});
+  CHECK(streamed == plain.tokens);
+  CHECK(runs.agree(answer.answer, plain));
+  CHECK(answer.pool.kind == MatchKind::miss);
+  CHECK(answer.pool.warning.find("plane") != std::string::npos);
+  // Registering again repairs it.
+  runs.add(prefix);
+  CHECK(runs.pooled(prefix, 12).pool.kind == MatchKind::whole);
+}
+
+TEST_CASE("U-04: damaged files give the plain answer, one warning and a miss; others still hit") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  const std::vector<TokenId> one = random_ids(49, 20, 64), two = random_ids(50, 25, 64);
+  using Damage = std::function<void(const std::string& path, const std::string& good)>;
+  const auto cut = [](double share, std::size_t less) {
+    return [=](const std::string& path, const std::string& good) {
+      const auto kept = static_cast<std::size_t>(static_cast<double>(good.size()) * share);
+      write_content(path, good.substr(0, kept - less));
+    };
+  };
+  const Damage damages[] = {
+      cut(0.0, 0),
+      [](const std::string& path, const std::string& good) {
+        write_content(path, good.substr(0, 1));
+      },
+      cut(0.5, 0),
+      cut(1.0, 1),
+      [](const std::string& path, const std::string& good) { write_content(path, good + "x"); },
+      [](const std::string& path, const std::string&) {
+        std::filesystem::remove(path);
+        std::filesystem::create_directory(path);
+      },
+      [](const std::string& path, const std::string& good) {
+        std::string newer = good;  // a file of a later program
+        newer.replace(newer.find("tinyloop snapshot 1"), 19, "tinyloop snapshot 2");
+        write_content(path, newer);
+      }};
+  const TemporaryFolder folder;
+  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  runs.add(one);
+  runs.add(two);
+  const std::string path = runs.path_of(one), good = file_content(path);
+  std::int64_t misses = 0, hits = 0;
+  for (const Damage& damage : damages) {
+    damage(path, good);
+    const bool folder_now = std::filesystem::is_directory(path);
+    const std::string bad = folder_now ? "" : file_content(path);
+    const PooledAnswer answer = runs.pooled(one, 6);
+    CHECK(runs.agree(answer.answer, runs.plain(one, 6)));
+    CHECK(answer.pool.kind == MatchKind::miss);
+    CHECK(answer.pool.warning.find(path) == 0);
+    CHECK(runs.pool().counts().misses == ++misses);
+    if (!folder_now) CHECK(file_content(path) == bad);  // untouched
+    CHECK(runs.pooled(two, 6).pool.kind == MatchKind::whole);
+    CHECK(runs.pool().counts().hits == ++hits);
+    if (folder_now) std::filesystem::remove(path);
+  }
+  write_content(path, good);
+  CHECK(runs.pooled(one, 6).pool.kind == MatchKind::whole);
+}
+
+TEST_CASE("a snapshot of another sequence under the right name is not believed") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  const TemporaryFolder folder;
+  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  const std::vector<TokenId> mine = random_ids(51, 20, 64), theirs = random_ids(52, 20, 64);
+  runs.add(theirs);
+  std::filesystem::rename(runs.path_of(theirs), runs.path_of(mine));
+  const PooledAnswer answer = runs.pooled(mine, 6);
+  CHECK(runs.agree(answer.answer, runs.plain(mine, 6)));
+  CHECK(answer.pool.reused == 0);
+  // And one of another setting moved into this one's folder is not either.
+  PoolRuns other(model, *ops, setting_of(KvMode::f16, 2), folder.path());
+  other.add(mine);
+  std::filesystem::copy_file(other.path_of(mine), runs.path_of(mine),
+                             std::filesystem::copy_options::overwrite_existing);
+  const PooledAnswer again = runs.pooled(mine, 6);
+  CHECK(runs.agree(again.answer, runs.plain(mine, 6)));
+  CHECK(again.pool.kind == MatchKind::miss);
+  CHECK(again.pool.warning.find("is not the entry that its name says") != std::string::npos);
+}
+
+TEST_CASE("several answers to one prompt share what the pool gave and what was computed") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  const TemporaryFolder folder;
+  PoolRuns runs(model, *ops, setting_of(KvMode::int8, 4), folder.path());
+  const std::vector<TokenId> prefix = random_ids(53, 30, 64);
+  const std::vector<TokenId> longer = joined(prefix, random_ids(54, 5, 64));
+  runs.add(prefix);
+  for (const std::vector<TokenId>& ids : {prefix, longer}) {
+    PooledPrompt prompt(runs.forward(), KvMode::int8, ids, 0, {&runs.pool(), true, true});
+    prompt.share();
+    for (std::uint64_t sample = 0; sample < 3; ++sample) {
+      SamplingOptions sampling;
+      sampling.seed = sample;
+      DecodeRequest request;
+      request.stop.max_tokens = 9;
+      request.hash_logits = true;
+      const Answer answer = prompt.generate(Sampler(sampling, 64), request, sample == 2);
+      KvCache cache(*ops, runs.forward().plan(), KvMode::int8);
+      request.prompt = ids;
+      CHECK(runs.agree(answer, decode(runs.forward(), cache, Sampler(sampling, 64), request)));
+    }
+    CHECK(prompt.finish().warning.empty());
+  }
+  CHECK(runs.pool().counts().hits == 2);  // one a prompt
+  CHECK(runs.pooled(longer, 3).pool.kind == MatchKind::whole);
+}
+
+TEST_CASE("an answer of no tokens counts nothing") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  const TemporaryFolder folder;
+  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  const std::vector<TokenId> prefix = random_ids(55, 10, 64);
+  runs.add(prefix);
+  CHECK(runs.pooled(prefix, 0).answer.tokens.empty());
+  CHECK(runs.pool().counts().lookups() == 0);
+}
+
+TEST_CASE("prefixes in memory go on as a fresh run would, and know their model") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m), other = tiny(TinyModel::m2);
+  const TemporaryFolder folder;
+  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns others(other, *ops, setting_of(KvMode::f16, 4), folder.path());
+  const std::vector<TokenId> prefix = random_ids(56, 21, 64);
+  PrefixCache held = PrefixCache::build(runs.forward(), KvMode::f16, prefix);
+  SamplingOptions sampling;
+  sampling.seed = 3;
+  const Sampler sampler(sampling, 64);
+  DecodeRequest request;
+  request.stop.max_tokens = 8;
+  request.hash_logits = true;
+  for (const std::vector<TokenId>& prompt :
+       {prefix, joined(prefix, random_ids(57, 4, 64)), prefix}) {
+    request.prompt = prompt;
+    const Answer answer = held.generate(runs.forward(), sampler, request);
+    CHECK(runs.agree(answer, runs.plain(prompt, 8)));
+    CHECK(answer.stats.reused == 21);
+  }
+  request.prompt = prefix;
+  CHECK_THROWS_AS(held.generate(others.forward(), sampler, request), Error);
+  const std::vector<TokenId> foreign = random_ids(58, 30, 64);
+  request.prompt = foreign;
+  CHECK_THROWS_AS(held.generate(runs.forward(), sampler, request), Error);
+  // A pool opened for another model is refused, too.
+  request.prompt = prefix;
+  CHECK_THROWS_AS(
+      generate_with_pool(runs.forward(), KvMode::f16, sampler, request, {&others.pool()}), Error);
+  CHECK_THROWS_AS(PrefixCache::build(runs.forward(), KvMode::f16, {}), Error);
+  CHECK_THROWS_AS(PrefixCache::build(runs.forward(), KvMode::f16, random_ids(59, 65, 64)), Error);
+}
+
+}  // namespace
+}  // namespace tinyloop

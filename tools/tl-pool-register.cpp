@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// tl-pool-register: computes prefixes and puts them into a prefix pool. See tl-pool-register(1).
+// Parses, calls the library, prints; what is computed lives in lib/.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli.h"
+#include "engine/forward.h"
+#include "kv/prefix_pool.h"
+#include "schedule/pooled_prompt.h"
+#include "schedule/prefix_cache.h"
+
+namespace {
+
+using namespace tinyloop;
+
+constexpr std::int64_t kNotGiven = -1;
+
+struct Options {
+  cli::ModelOptions model;
+  cli::LoopOptions loop;
+  cli::InputOptions input;
+  cli::Output output;
+  std::string pool, policy;
+  std::int64_t capacity = kNotGiven, max_bytes = kNotGiven;
+};
+
+// What was asked for, and for the rest what the pool has; no value if nothing was asked for.
+std::optional<PoolSettings> wanted_settings(const Options& options, const PrefixPool& pool) {
+  if (options.capacity == kNotGiven && options.max_bytes == kNotGiven && options.policy.empty()) {
+    return std::nullopt;
+  }
+  pool.folder().create();
+  PoolSettings settings = pool.folder().settings();
+  if (options.capacity != kNotGiven) settings.capacity = options.capacity;
+  if (options.max_bytes != kNotGiven) settings.max_bytes = options.max_bytes;
+  if (!options.policy.empty()) settings.policy = parse_policy(options.policy);
+  return settings;
+}
+
+// A line that is written over itself, on a terminal only.
+class Progress {
+ public:
+  explicit Progress(std::size_t total) : total_(total), shown_(::isatty(STDERR_FILENO) == 1) {
+    show(0);
+  }
+  ~Progress() {
+    if (shown_) std::fputs("\r\x1b[K", stderr);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(std::size_t done) const {
+    if (!shown_) return;
+    std::fputs(fmt::format("\r{} of {} prefixes", done, total_).c_str(), stderr);
+    std::fflush(stderr);
+  }
+
+ private:
+  std::size_t total_;
+  bool shown_;
+};
+
+int register_all(Options& options) {
+  const Model model = options.model.open();
+  const ModelConfig& config = model.config();
+  const LoopPlan plan = options.loop.plan(config);
+  InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
+  options.output.open(options.input.sources(options.model.path));
+  const auto ops = options.model.make_ops();
+  std::vector<std::vector<TokenId>> prefixes;
+  std::size_t longest = 1;
+  for (TokenLine& line : options.input.read_all({config.vocab, config.context})) {
+    longest = std::max(longest, line.ids.size());
+    prefixes.push_back(std::move(line.ids));
+  }
+  const auto rows =
+      static_cast<std::int32_t>(std::min(static_cast<std::int64_t>(longest), options.loop.chunk()));
+  Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
+  const KvMode kv = options.loop.kv_mode();
+  PrefixPool pool(options.pool, cache_identity(forward, kv));
+  pool.prepare(wanted_settings(options, pool));
+
+  std::vector<Registration> results;
+  {
+    const Progress progress(prefixes.size());
+    results = register_prefixes(forward, kv, pool, prefixes, options.loop.prefill_chunk,
+                                [&](std::size_t done) { progress.show(done); });
+  }
+  for (const Registration& result : results) {
+    options.output.write(fmt::format("{} {}\n", result.key.length, result.key.text()));
+  }
+  options.output.finish();
+  return cli::kDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Computes prefixes and puts them into a prefix pool.", "tl-pool-register");
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  cli::add_pool(app, options.pool, "The pool's folder; made if it is not there")->required();
+  options.model.add(app);
+  options.input.add(app);
+  options.loop.add(app);
+  cli::add_number(app, "--capacity", options.capacity, 0, kMost,
+                  "Most entries of the pool, kept in it; 0 means 1; default: 16");
+  cli::add_number(app, "--max-bytes", options.max_bytes, 0, kMost,
+                  "Most bytes of all entries, kept in the pool; 0: no limit, the default");
+  app.add_option("--policy", options.policy,
+                 "Which entry goes when there are too many, kept in the pool; default: lru")
+      ->check(CLI::IsMember({"shortest", "lru", "cost"}))
+      ->type_name("POLICY");
+  options.output.add(app);
+  return cli::run(app, argc, argv, [&] { return register_all(options); });
+}
