@@ -60,7 +60,7 @@ class Model {
                          std::shared_ptr<const void> memory, const std::string& identity);
 
   const ModelConfig& config() const { return config_; }
-  const std::string& path() const { return path_; }  // empty: in memory
+  const std::string& path() const { return path_; }                // empty: in memory
   const std::string& fingerprint() const { return fingerprint_; }  // 32 hex digits
 
   const WeightView& embedding() const { return embedding_; }  // n = vocab, k = hidden
