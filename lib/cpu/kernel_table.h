@@ -112,9 +112,11 @@ struct KernelTable {
   void (*rotate)(const RotateTask& task);
 
   // The machine's limits, for measurements. read_bytes folds `bytes` (a multiple of 256) to a value
-  // that is to be used; fma_peak does 192 * rounds multiply-adds on registers.
+  // that is to be used; fma_peak does 192 * rounds multiply-adds on registers, int8_peak 1536 *
+  // rounds of bytes.
   float (*read_bytes)(const unsigned char* from, std::size_t bytes);
   float (*fma_peak)(std::int64_t rounds);
+  float (*int8_peak)(std::int64_t rounds);
 };
 
 }  // namespace tinyloop

@@ -37,6 +37,7 @@ const KernelTable TL_KERNELS = {
     rotate_row,
     read_bytes,
     fma_peak,
+    int8_peak,
 };
 
 }  // namespace tinyloop
