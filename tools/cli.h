@@ -67,11 +67,15 @@ struct LoopOptions {       // --loops, --kv, --cache-window, --prefill-chunk, --
   std::string initial_state;
   void add(CLI::App& app);
   void add_without_loops(CLI::App& app);  // for tools whose --loops is a list
-  // --kv, else what TINYLOOP_KV_INT8 or TINYLOOP_KV_INT4 say, else f16.
+  // --kv, else what the environment says, else f16. In the store-h modes the plan says which, and
+  // this is f16.
   KvMode kv_mode() const;
   // Warns if there are more loops than the model was trained with.
   LoopPlan plan(const ModelConfig& config) const;
   std::int64_t chunk() const;  // prompt positions computed at once
+
+ private:
+  std::string storage() const;
 };
 
 struct ScheduleOptions {  // --speculative, --exit, --exit-select, --kv-slots

@@ -140,7 +140,7 @@ void LoopOptions::add(CLI::App& app) {
 
 void LoopOptions::add_without_loops(CLI::App& app) {
   app.add_option("--kv", kv, "How keys and values are kept; default: f16")
-      ->check(CLI::IsMember({"f32", "f16", "int8", "int4"}))
+      ->check(CLI::IsMember({"f32", "f16", "int8", "int4", "h16", "h8", "h4"}))
       ->type_name("MODE");
   add_number(app, "--cache-window", window, 0, Limits<std::int64_t>::max(),
              "Positions a token sees, its own included; 0: all")
@@ -163,6 +163,7 @@ LoopPlan LoopOptions::plan(const ModelConfig& config) const {
   } catch (const Error& error) {
     throw Error(error.kind(), "--loops: {}", error.what());  // the window has been checked
   }
+  plan.stored_hidden = parse_hidden_mode(storage());
   if (plan.loops > config.trained_loops) {
     warn(fmt::format("{} loops, but the model was trained with {}", plan.loops,
                      config.trained_loops));
@@ -170,21 +171,30 @@ LoopPlan LoopOptions::plan(const ModelConfig& config) const {
   return plan;
 }
 
-KvMode LoopOptions::kv_mode() const {
-  if (!kv.empty()) return parse_kv_mode(kv);
-  const bool int8 = switched_on("TINYLOOP_KV_INT8"), int4 = switched_on("TINYLOOP_KV_INT4");
-  if (int8 && int4)
+// --kv, else what the environment says, else f16.
+std::string LoopOptions::storage() const {
+  if (!kv.empty()) return kv;
+  const char* value = std::getenv("TINYLOOP_KV_H_MODE");
+  const std::string hidden =
+      value == nullptr || std::string_view(value) == "0" || std::string_view(value) == "off"
+          ? ""
+          : value;
+  if (!hidden.empty() && parse_hidden_mode(hidden) == HiddenMode::none) {
     throw Error(ErrorKind::usage,
-                "TINYLOOP_KV_INT8 and TINYLOOP_KV_INT4 are both set: one mode only");
-  const char* hidden = std::getenv("TINYLOOP_KV_H_MODE");
-  const std::string_view mode = hidden == nullptr ? "" : hidden;
-  if (!mode.empty() && mode != "0" && mode != "off") {
-    throw Error(
-        ErrorKind::usage,
-        "environment variable TINYLOOP_KV_H_MODE: '{}' is not supported yet; unset it or give --kv",
-        mode);
+                "environment variable TINYLOOP_KV_H_MODE: '{}' is not h16, h8, h4 or off", hidden);
   }
-  return int8 ? KvMode::int8 : int4 ? KvMode::int4 : KvMode::f16;
+  const bool int8 = switched_on("TINYLOOP_KV_INT8"), int4 = switched_on("TINYLOOP_KV_INT4");
+  if (int8 + int4 + !hidden.empty() > 1) {
+    throw Error(ErrorKind::usage, "{} and {} are both set: one mode only",
+                int8 ? "TINYLOOP_KV_INT8" : "TINYLOOP_KV_INT4",
+                int8 && int4 ? "TINYLOOP_KV_INT4" : "TINYLOOP_KV_H_MODE");
+  }
+  return int8 ? "int8" : int4 ? "int4" : hidden.empty() ? "f16" : hidden;
+}
+
+KvMode LoopOptions::kv_mode() const {
+  const std::string mode = storage();
+  return parse_hidden_mode(mode) == HiddenMode::none ? parse_kv_mode(mode) : KvMode::f16;
 }
 
 void SamplingFlags::add(CLI::App& app) {

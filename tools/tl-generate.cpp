@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,7 @@ struct Engine {
   Forward& forward;
   KvMode kv;
   std::optional<PrefixPool> pool;
+  std::set<std::string> warned;  // what is wrong with the pool is told once, not for each line
   cli::ScheduleOptions::Choice choice;
   std::optional<ResumeHandle> resumed;  // --resume
 };
@@ -190,7 +192,9 @@ void answer_line(Options& options, Engine& engine, const TokenLine& line) {
     answer_one(options, engine, prompt, {line, sample, seed + static_cast<std::uint64_t>(sample)});
   }
   const PoolReport report = prompt.finish();
-  if (!report.warning.empty()) cli::warn(report.warning);
+  if (!report.warning.empty() && engine.warned.insert(report.warning).second) {
+    cli::warn(report.warning);
+  }
 }
 
 // What cannot go together with a saved state, by name.
@@ -242,6 +246,11 @@ int run(Options& options) {
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
+  if (plan.stored_hidden != HiddenMode::none && !(options.resume + options.save_state).empty()) {
+    throw Error(ErrorKind::usage,
+                "--{} and a store-h mode exclude each other: a saved state keeps keys and values",
+                options.resume.empty() ? "save-state" : "resume");
+  }
   InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
   validate(options.sampling.options(), config.vocab);
   validate(options.stop.rules(config), config.vocab);
@@ -278,7 +287,7 @@ int run(Options& options) {
   const std::int32_t slots =
       std::max(chunk, choice.schedule.slots(plan.loops, options.schedule.exit_rule()));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
-  Engine engine{forward, options.loop.kv_mode(), std::nullopt, choice, std::move(resumed)};
+  Engine engine{forward, options.loop.kv_mode(), std::nullopt, {}, choice, std::move(resumed)};
   engine.pool = open_pool(options, engine);
   const auto answer = [&](const TokenLine& line) { answer_line(options, engine, line); };
   if (options.stream && options.resume.empty()) options.input.for_each(limits, answer);

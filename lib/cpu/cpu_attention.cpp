@@ -14,29 +14,19 @@ namespace {
 
 constexpr std::int64_t kBlockTiles = kBlock / kTile;
 
-// The tiles of one (sequence, plane, head); made for ascending look-ups.
-class TileFinder {
- public:
-  TileFinder(KvSegments segments, std::int64_t plane, std::int64_t head, std::size_t tile_bytes)
-      : segments_(segments),
-        plane_(plane),
-        head_(head),
-        tile_bytes_(static_cast<std::int64_t>(tile_bytes)) {}
-
-  unsigned char* at(std::int64_t tile) {
-    if (tile < segments_[index_].first_tile) index_ = 0;
-    while (tile >= segments_[index_].first_tile + segments_[index_].tiles) ++index_;
-    const KvSegment& segment = segments_[index_];
-    assert(tile >= segment.first_tile);
-    return bytes_at(segment.base + (plane_ * segment.plane_stride + head_ * segment.head_stride +
-                                    (tile - segment.first_tile) * tile_bytes_));
-  }
-
- private:
-  KvSegments segments_;
-  std::int64_t plane_, head_, tile_bytes_;
-  std::size_t index_ = 0;
-};
+// The tile of a (sequence, plane, head).
+unsigned char* find_tile(KvSegments segments, const KvGeometry& kv, std::int64_t plane,
+                         std::int64_t head, std::int64_t tile) {
+  const auto after =
+      std::upper_bound(segments.begin(), segments.end(), tile,
+                       [](std::int64_t t, const KvSegment& s) { return t < s.first_tile; });
+  assert(after != segments.begin());
+  const KvSegment& segment = *(after - 1);
+  assert(tile < segment.first_tile + segment.tiles);
+  return bytes_at(segment.base +
+                  (plane * segment.plane_stride + head * segment.head_stride +
+                   (tile - segment.first_tile) * static_cast<std::int64_t>(kv.tile_bytes())));
+}
 
 // The part of the positions first .. last that lies in a block, relative to the block's start.
 struct VisiblePart {
@@ -78,41 +68,244 @@ void copy_lane(unsigned char* to, const unsigned char* from, const KvGeometry& k
   }
 }
 
-// Working memory of one tile of queries, in floats, all parts multiples of 16.
-struct AttentionMemory {
-  AttentionMemory(std::byte* memory, const KvGeometry& kv) {
-    auto* next = reinterpret_cast<float*>(memory);
-    const auto take = [&](std::int64_t floats) {
-      float* taken = next;
-      next += floats;
-      return taken;
-    };
-    scores = take(kMostTileRows * kBlock);
-    q = take(kMostTileRows * kv.padded_head_dim());
-    values = take(kMostTileRows * kv.padded_head_dim());
-    total_values = take(kMostTileRows * kv.padded_head_dim());
-    greatest = take(kMostTileRows);
-    sum = take(kMostTileRows);
-    total_greatest = take(kMostTileRows);
-    total_sum = take(kMostTileRows);
-  }
-  static std::size_t bytes(const KvGeometry& kv) {
-    const std::int64_t floats = kMostTileRows * (kBlock + 3 * kv.padded_head_dim() + 4);
-    return static_cast<std::size_t>(floats) * sizeof(float);
-  }
-
-  float *scores, *q, *values, *total_values, *greatest, *sum, *total_greatest, *total_sum;
+// What the queries of a tile see of one block.
+struct BlockView {
+  std::int32_t first[kMostTileRows] = {}, end[kMostTileRows] = {};
+  const unsigned char* tiles[kBlockTiles] = {};
 };
 
-}  // namespace
+// What the queries of a tile make of one block.
+struct BlockResult {
+  BlockResult(float* memory, std::int64_t padded_head_dim)
+      : greatest(memory),
+        sum(memory + kMostTileRows),
+        values(memory + 2 * kMostTileRows),
+        floats(size(padded_head_dim)) {}
+  static std::int64_t size(std::int64_t padded_head_dim) {
+    return kMostTileRows * (2 + padded_head_dim);
+  }
 
-struct CpuOps::AttentionCall {
+  float *greatest, *sum, *values;
+  std::int64_t floats;
+};
+
+// Working memory of one thread.
+struct AttentionMemory {
+  AttentionMemory(std::byte* memory, const KvGeometry& kv)
+      : scores(reinterpret_cast<float*>(memory)),
+        q(scores + kMostTileRows * kBlock),
+        block(q + kMostTileRows * kv.padded_head_dim(), kv.padded_head_dim()),
+        total(block.greatest + block.floats, kv.padded_head_dim()) {}
+  static std::size_t bytes(const KvGeometry& kv) {
+    const std::int64_t padded = kv.padded_head_dim();
+    return static_cast<std::size_t>(kMostTileRows * (kBlock + padded) +
+                                    2 * BlockResult::size(padded)) *
+           sizeof(float);
+  }
+
+  float *scores, *q;
+  BlockResult block, total;
+};
+
+// One call of attention. An item of work is one tile of queries of one kv head, a unit is one block
+// of an item.
+struct AttentionCall {
+  const KernelTable& kernels;
   Rows out, q;
   std::span<const KvRow> rows;
   std::span<const KvSegments> sequences;
   const AttentionShape& shape;
   std::int64_t group;  // query heads of one kv head
+  std::span<const QueryTile> tiles;
+
+  std::int64_t items() const { return static_cast<std::int64_t>(tiles.size()) * shape.kv.kv_heads; }
+  std::int64_t units_of_head() const { return tiles.back().first_unit + tiles.back().blocks; }
+  const QueryTile& tile_of(std::int64_t item) const {
+    return tiles[static_cast<std::size_t>(item) % tiles.size()];
+  }
+  std::int64_t kv_head_of(std::int64_t item) const {
+    return item / static_cast<std::int64_t>(tiles.size());
+  }
+  std::int64_t first_unit_of(std::int64_t item) const {
+    return kv_head_of(item) * units_of_head() + tile_of(item).first_unit;
+  }
+  std::int64_t item_of_unit(std::int64_t unit) const {
+    const auto after =
+        std::upper_bound(tiles.begin(), tiles.end(), unit % units_of_head(),
+                         [](std::int64_t u, const QueryTile& tile) { return u < tile.first_unit; });
+    return unit / units_of_head() * static_cast<std::int64_t>(tiles.size()) +
+           (after - tiles.begin() - 1);
+  }
+
+  // Of a query: its row, its first column in q and out, the positions it sees.
+  std::int64_t row_of(const QueryTile& tile, int query) const {
+    return tile.row + (tile.first + query) / group;
+  }
+  std::int64_t column_of(const QueryTile& tile, int query, std::int64_t kv_head) const {
+    return (kv_head * group + (tile.first + query) % group) * shape.kv.head_dim;
+  }
+  std::int64_t last_seen(const QueryTile& tile, int query) const {
+    return rows[static_cast<std::size_t>(row_of(tile, query))].position;
+  }
+  std::int64_t first_seen(const QueryTile& tile, int query) const {
+    return shape.window > 0 ? std::max<std::int64_t>(0, last_seen(tile, query) - shape.window + 1)
+                            : 0;
+  }
+  BlockView view(std::int64_t item, std::int64_t block) const;
+
+  void pack_queries(std::int64_t item, const AttentionMemory& memory) const;
+  void attend(const QueryTile& tile, const BlockView& now, const BlockView& next,
+              const AttentionMemory& memory, const BlockResult& result) const;
+  void start_total(const QueryTile& tile, const BlockResult& total) const;
+  void fold(const QueryTile& tile, const BlockView& now, const BlockResult& result,
+            const BlockResult& total) const;
+  void write_out(std::int64_t item, const BlockResult& total) const;
+
+  void run_items(Range items, const AttentionMemory& memory) const;
+  void run_units(Range units, const AttentionMemory& memory,
+                 float* results) const;  // [units][BlockResult]
+  void fold_items(Range items, const AttentionMemory& memory, float* results) const;
 };
+
+BlockView AttentionCall::view(std::int64_t item, std::int64_t block) const {
+  const QueryTile& tile = tile_of(item);
+  const KvRow& row = rows[static_cast<std::size_t>(tile.row)];
+  const KvSegments segments = sequences[static_cast<std::size_t>(row.sequence)];
+  BlockView view;
+  for (int i = 0; i < tile.count; ++i) {
+    const VisiblePart part = part_in_block(first_seen(tile, i), last_seen(tile, i), block);
+    view.first[i] = part.first;
+    view.end[i] = part.end;
+    for (std::int64_t t = part.first / kTile; t * kTile < part.end; ++t) {
+      if (view.tiles[t] != nullptr) continue;
+      view.tiles[t] =
+          find_tile(segments, shape.kv, row.plane, kv_head_of(item), block * kBlockTiles + t);
+    }
+  }
+  return view;
+}
+
+// Side by side, [head_dim][height].
+void AttentionCall::pack_queries(std::int64_t item, const AttentionMemory& memory) const {
+  const QueryTile& tile = tile_of(item);
+  const std::int64_t head_dim = shape.kv.head_dim;
+  const int height = kernels.attention_height(tile.count);
+  std::fill_n(memory.q, head_dim * height, 0.0f);
+  for (int i = 0; i < tile.count; ++i) {
+    const float* from = row_at(q, row_of(tile, i)) + column_of(tile, i, kv_head_of(item));
+    for (std::int64_t d = 0; d < head_dim; ++d) memory.q[d * height + i] = from[d];
+  }
+}
+
+void AttentionCall::attend(const QueryTile& tile, const BlockView& now, const BlockView& next,
+                           const AttentionMemory& memory, const BlockResult& result) const {
+  kernels.attend[static_cast<std::size_t>(shape.kv.mode)](
+      {tile.count, memory.q, shape.kv.head_dim, static_cast<std::int64_t>(shape.kv.key_bytes()),
+       now.tiles, next.tiles, now.first, now.end, shape.scale, memory.scores, result.greatest,
+       result.sum, result.values});
+}
+
+void AttentionCall::start_total(const QueryTile& tile, const BlockResult& total) const {
+  std::fill_n(total.greatest, kMostTileRows, -std::numeric_limits<float>::infinity());
+  std::fill_n(total.sum, kMostTileRows, 0.0f);
+  std::fill_n(total.values, tile.count * shape.kv.padded_head_dim(), 0.0f);
+}
+
+void AttentionCall::fold(const QueryTile& tile, const BlockView& now, const BlockResult& result,
+                         const BlockResult& total) const {
+  kernels.fold({tile.count, shape.kv.padded_head_dim(), now.first, now.end, result.greatest,
+                result.sum, result.values, total.greatest, total.sum, total.values});
+}
+
+// out = O / L
+void AttentionCall::write_out(std::int64_t item, const BlockResult& total) const {
+  const QueryTile& tile = tile_of(item);
+  for (int i = 0; i < tile.count; ++i) {
+    float* to = row_at(out, row_of(tile, i)) + column_of(tile, i, kv_head_of(item));
+    const float* values = total.values + i * shape.kv.padded_head_dim();
+    for (std::int64_t d = 0; d < shape.kv.head_dim; ++d) to[d] = values[d] / total.sum[i];
+  }
+}
+
+void AttentionCall::run_items(Range range, const AttentionMemory& memory) const {
+  const auto first_view = [&](std::int64_t item) {
+    return item < range.end ? view(item, tile_of(item).first_block) : BlockView{};
+  };
+  BlockView now = first_view(range.first);
+  for (std::int64_t item = range.first; item < range.end; ++item) {
+    const QueryTile& tile = tile_of(item);
+    const std::int64_t last = tile.first_block + tile.blocks - 1;
+    pack_queries(item, memory);
+    start_total(tile, memory.total);
+    for (std::int64_t block = tile.first_block; block <= last; ++block) {
+      const BlockView next = block < last ? view(item, block + 1) : first_view(item + 1);
+      attend(tile, now, next, memory, memory.block);
+      fold(tile, now, memory.block, memory.total);
+      now = next;
+    }
+    write_out(item, memory.total);
+  }
+}
+
+void AttentionCall::run_units(Range units, const AttentionMemory& memory, float* results) const {
+  const std::int64_t padded = shape.kv.padded_head_dim();
+  for (std::int64_t unit = units.first; unit < units.end; ++unit) {
+    const std::int64_t item = item_of_unit(unit);
+    const QueryTile& tile = tile_of(item);
+    const std::int64_t block = tile.first_block + unit - first_unit_of(item);
+    if (unit == units.first || block == tile.first_block) pack_queries(item, memory);
+    const bool goes_on = unit + 1 < units.end && block + 1 < tile.first_block + tile.blocks;
+    const BlockView next = goes_on ? view(item, block + 1) : BlockView{};
+    attend(tile, view(item, block), next, memory,
+           {results + unit * BlockResult::size(padded), padded});
+  }
+}
+
+void AttentionCall::fold_items(Range range, const AttentionMemory& memory, float* results) const {
+  const std::int64_t padded = shape.kv.padded_head_dim();
+  for (std::int64_t item = range.first; item < range.end; ++item) {
+    const QueryTile& tile = tile_of(item);
+    start_total(tile, memory.total);
+    for (std::int64_t b = 0; b < tile.blocks; ++b) {
+      float* result = results + (first_unit_of(item) + b) * BlockResult::size(padded);
+      fold(tile, view(item, tile.first_block + b), {result, padded}, memory.total);
+    }
+    write_out(item, memory.total);
+  }
+}
+
+// Cuts runs of rows that share sequence and plane into tiles of at most `most` queries of one kv
+// head.
+void list_query_tiles(std::vector<QueryTile>& tiles, std::span<const KvRow> rows,
+                      std::int64_t group, std::int64_t window, int most) {
+  tiles.clear();
+  std::int64_t units = 0;
+  for (std::size_t begin = 0; begin < rows.size();) {
+    std::size_t end = begin + 1;
+    while (end < rows.size() && rows[end].sequence == rows[begin].sequence &&
+           rows[end].plane == rows[begin].plane) {
+      ++end;
+    }
+    const std::int64_t queries = static_cast<std::int64_t>(end - begin) * group;
+    for (std::int64_t first = 0; first < queries; first += most) {
+      const auto count = static_cast<int>(std::min<std::int64_t>(queries - first, most));
+      std::int64_t oldest = std::numeric_limits<std::int64_t>::max(), newest = 0;
+      for (std::int64_t i = first / group; i <= (first + count - 1) / group; ++i) {
+        const std::int64_t position = rows[begin + static_cast<std::size_t>(i)].position;
+        oldest =
+            std::min(oldest, window > 0 ? std::max<std::int64_t>(0, position - window + 1) : 0);
+        newest = std::max(newest, position);
+      }
+      const std::int64_t blocks = newest / kBlock - oldest / kBlock + 1;
+      tiles.push_back(
+          {static_cast<std::int64_t>(begin), first, count, oldest / kBlock, blocks, units});
+      units += blocks;
+    }
+    begin = end;
+  }
+}
+
+}  // namespace
 
 void CpuOps::rotate(Rows qkv, std::int64_t rows, const RotateShape& shape, DevicePtr angles,
                     DevicePtr bias, DevicePtr q_norm, DevicePtr k_norm) {
@@ -136,10 +329,10 @@ void CpuOps::append(Rows k, Rows v, std::span<const KvRow> rows,
     for (std::int64_t head = heads.first; head < heads.end; ++head) {
       for (std::size_t r = 0; r < rows.size(); ++r) {
         const KvRow& row = rows[r];
-        TileFinder tiles(sequences[static_cast<std::size_t>(row.sequence)], row.plane, head,
-                         geometry.tile_bytes());
         const auto at = static_cast<std::int64_t>(r);
-        store({tiles.at(row.position / kTile), static_cast<std::int64_t>(geometry.key_bytes()),
+        store({find_tile(sequences[static_cast<std::size_t>(row.sequence)], geometry, row.plane,
+                         head, row.position / kTile),
+               static_cast<std::int64_t>(geometry.key_bytes()),
                row_at(k, at) + head * geometry.head_dim, row_at(v, at) + head * geometry.head_dim,
                geometry.head_dim, static_cast<std::int32_t>(row.position % kTile)});
       }
@@ -152,106 +345,44 @@ void CpuOps::copy_positions(std::span<const KvCopy> copies, std::span<const KvSe
   for (const KvCopy& copy : copies) {
     const KvSegments segments = sequences[static_cast<std::size_t>(copy.sequence)];
     for (std::int64_t head = 0; head < geometry.kv_heads; ++head) {
-      TileFinder to(segments, copy.to_plane, head, geometry.tile_bytes());
-      TileFinder from(segments, copy.from_plane, head, geometry.tile_bytes());
-      copy_lane(to.at(copy.position / kTile), from.at(copy.position / kTile), geometry,
+      const std::int64_t tile = copy.position / kTile;
+      copy_lane(find_tile(segments, geometry, copy.to_plane, head, tile),
+                find_tile(segments, geometry, copy.from_plane, head, tile), geometry,
                 copy.position % kTile);
     }
-  }
-}
-
-void CpuOps::list_query_tiles(std::span<const KvRow> rows, std::int64_t group) {
-  query_tiles_.clear();
-  for (std::size_t begin = 0; begin < rows.size();) {
-    std::size_t end = begin + 1;
-    while (end < rows.size() && rows[end].sequence == rows[begin].sequence &&
-           rows[end].plane == rows[begin].plane) {
-      ++end;
-    }
-    const std::int64_t queries = static_cast<std::int64_t>(end - begin) * group;
-    for (std::int64_t first = 0; first < queries; first += kernels().attention_rows) {
-      const std::int64_t count = std::min<std::int64_t>(queries - first, kernels().attention_rows);
-      query_tiles_.push_back({static_cast<std::int64_t>(begin), first, static_cast<int>(count)});
-    }
-    begin = end;
   }
 }
 
 void CpuOps::attention(Rows out, Rows q, std::span<const KvRow> rows,
                        std::span<const KvSegments> sequences, const AttentionShape& shape) {
   if (rows.empty()) return;
-  const AttentionCall call = {out, q, rows, sequences, shape, shape.heads / shape.kv.kv_heads};
-  list_query_tiles(rows, call.group);
+  const std::int64_t group = shape.heads / shape.kv.kv_heads;
+  list_query_tiles(query_tiles_, rows, group, shape.window, kernels().attention_rows);
+  const AttentionCall call = {kernels(), out, q, rows, sequences, shape, group, query_tiles_};
   for (WorkingMemory& memory : worker_memory_) memory.reserve(AttentionMemory::bytes(shape.kv));
-
+  const auto memory_of = [&](int worker) {
+    return AttentionMemory(worker_memory_[static_cast<std::size_t>(worker)].reserve(0), shape.kv);
+  };
   std::int64_t seen = 0;
   for (const KvRow& row : rows) {
     seen += shape.window > 0 ? std::min(shape.window, row.position + 1) : row.position + 1;
   }
-  const auto tiles = static_cast<std::int64_t>(query_tiles_.size());
-  share(tiles * shape.kv.kv_heads, seen * shape.heads * shape.kv.head_dim,
-        [&](int worker, Range range) {
-          std::byte* memory = worker_memory_[static_cast<std::size_t>(worker)].reserve(0);
-          for (std::int64_t item = range.first; item < range.end; ++item) {
-            attend_tile(call, query_tiles_[static_cast<std::size_t>(item % tiles)], item / tiles,
-                        memory);
-          }
-        });
-}
-
-void CpuOps::attend_tile(const AttentionCall& call, const QueryTile& tile, std::int64_t kv_head,
-                         std::byte* memory) {
-  const AttentionShape& shape = call.shape;
-  const std::int64_t head_dim = shape.kv.head_dim, padded = shape.kv.padded_head_dim();
-  const AttentionMemory work(memory, shape.kv);
-  const int height = kernels().attention_height(tile.count);
-
-  // The queries, side by side, and what each may see.
-  std::int64_t first[kMostTileRows], last[kMostTileRows], out_row[kMostTileRows],
-      column[kMostTileRows];
-  std::int64_t from = std::numeric_limits<std::int64_t>::max(), to = 0;
-  for (int i = 0; i < tile.count; ++i) {
-    out_row[i] = tile.row + (tile.first + i) / call.group;
-    column[i] = (kv_head * call.group + (tile.first + i) % call.group) * head_dim;
-    last[i] = call.rows[static_cast<std::size_t>(out_row[i])].position;
-    first[i] = shape.window > 0 ? std::max<std::int64_t>(0, last[i] - shape.window + 1) : 0;
-    from = std::min(from, first[i]);
-    to = std::max(to, last[i]);
+  const std::int64_t floats = seen * shape.heads * shape.kv.head_dim;
+  const std::int64_t units = call.units_of_head() * shape.kv.kv_heads;
+  if (call.items() >= workers_.count() || units == call.items()) {
+    share(call.items(), floats,
+          [&](int worker, Range range) { call.run_items(range, memory_of(worker)); });
+    return;
   }
-  for (int i = 0; i < height; ++i) {
-    const float* source = i < tile.count ? row_at(call.q, out_row[i]) + column[i] : nullptr;
-    for (std::int64_t d = 0; d < head_dim; ++d)
-      work.q[d * height + i] = source != nullptr ? source[d] : 0.0f;
-  }
-  std::fill_n(work.total_greatest, kMostTileRows, -std::numeric_limits<float>::infinity());
-  std::fill_n(work.total_sum, kMostTileRows, 0.0f);
-  std::fill_n(work.total_values, tile.count * padded, 0.0f);
-
-  const KvRow& row = call.rows[static_cast<std::size_t>(tile.row)];
-  TileFinder finder(call.sequences[static_cast<std::size_t>(row.sequence)], row.plane, kv_head,
-                    shape.kv.tile_bytes());
-  for (std::int64_t block = from / kBlock; block <= to / kBlock; ++block) {
-    std::int32_t begin[kMostTileRows] = {}, end[kMostTileRows] = {};
-    const unsigned char* tiles[kBlockTiles] = {};
-    for (int i = 0; i < tile.count; ++i) {
-      const VisiblePart part = part_in_block(first[i], last[i], block);
-      begin[i] = part.first;
-      end[i] = part.end;
-      for (std::int64_t t = part.first / kTile; t * kTile < part.end; ++t) {
-        if (tiles[t] == nullptr) tiles[t] = finder.at(block * kBlockTiles + t);
-      }
-    }
-    kernels().attend[static_cast<std::size_t>(shape.kv.mode)](
-        {tile.count, work.q, head_dim, static_cast<std::int64_t>(shape.kv.key_bytes()), tiles,
-         begin, end, shape.scale, work.scores, work.greatest, work.sum, work.values});
-    kernels().fold({tile.count, padded, begin, end, work.greatest, work.sum, work.values,
-                    work.total_greatest, work.total_sum, work.total_values});
-  }
-  for (int i = 0; i < tile.count; ++i) {
-    float* target = row_at(call.out, out_row[i]) + column[i];
-    const float* values = work.total_values + i * padded;
-    for (std::int64_t d = 0; d < head_dim; ++d) target[d] = values[d] / work.total_sum[i];
-  }
+  // Fewer items than threads: the blocks are shared out and folded afterwards, in order, to the
+  // same bits.
+  const std::int64_t result_floats = units * BlockResult::size(shape.kv.padded_head_dim());
+  auto* results = reinterpret_cast<float*>(
+      packed_.reserve(static_cast<std::size_t>(result_floats) * sizeof(float)));
+  share(units, floats,
+        [&](int worker, Range range) { call.run_units(range, memory_of(worker), results); });
+  share(call.items(), result_floats,
+        [&](int worker, Range range) { call.fold_items(range, memory_of(worker), results); });
 }
 
 }  // namespace tinyloop

@@ -26,7 +26,7 @@ void CpuOps::matmul(Rows y, Rows x, const Matrix& w, std::int64_t rows) {
   if (rows > 1 || is_quantised(w.type)) {  // one row of floats is its own packing
     const std::int64_t tiles = (rows + multiplier.tile_rows - 1) / multiplier.tile_rows;
     auto* to = reinterpret_cast<unsigned char*>(
-        packed_.reserve(static_cast<std::size_t>(tiles * multiplier.tile_bytes(w.k))));
+        packed_.reserve(static_cast<std::size_t>(multiplier.packed_bytes(rows, w.k))));
     share(tiles, rows * w.k, [&](int, Range range) {
       multiplier.pack({to, floats_at(x.data), x.stride, rows, w.k, range.first, range.end});
     });

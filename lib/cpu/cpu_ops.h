@@ -17,6 +17,15 @@
 
 namespace tinyloop {
 
+// Queries of one kv head that share sequence and plane: `count` of them from query `first` of the
+// rows from `row` on, query i being head i % group of row i / group.
+struct QueryTile {
+  std::int64_t row = 0, first = 0;
+  int count = 0;
+  std::int64_t first_block = 0, blocks = 0;  // of positions that any of them sees
+  std::int64_t first_unit = 0;               // blocks of the tiles before this one
+};
+
 class CpuOps final : public Ops {
  public:
   // isa and threads as in BackendOptions.
@@ -58,28 +67,16 @@ class CpuOps final : public Ops {
   WorkerThreads& workers() { return workers_; }
 
  private:
-  // Queries of one kv head that share sequence and plane: `count` of them from query `first` of the
-  // rows from `row` on, query i being head i % group of row i / group.
-  struct QueryTile {
-    std::int64_t row = 0, first = 0;
-    int count = 0;
-  };
-  struct AttentionCall;
-
   // Calls work(worker, range) for shares of `items`, on the caller alone where `floats` are too few
   // to be worth a fork.
   template <typename Work>
   void share(std::int64_t items, std::int64_t floats, const Work& work);
 
-  void list_query_tiles(std::span<const KvRow> rows, std::int64_t group);
-  void attend_tile(const AttentionCall& call, const QueryTile& tile, std::int64_t kv_head,
-                   std::byte* memory);
-
   KernelChoice choice_;
   WorkerThreads workers_;
   WorkingMemory packed_;                      // activations of a matmul
   std::vector<WorkingMemory> worker_memory_;  // one a worker
-  std::vector<QueryTile> query_tiles_;
+  std::vector<QueryTile> query_tiles_;        // of an attention, kept to save the allocation
 };
 
 // Work below this many floats is done before other threads would have woken up.

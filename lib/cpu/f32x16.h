@@ -9,9 +9,11 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#if !defined(__clang__)
 // g++ 12 warns of its own _mm512_undefined_ps inside these headers (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #endif
 
 #define TL_INLINE [[gnu::always_inline]] inline

@@ -37,8 +37,8 @@ struct PackTask {
 
 // Packed activations and products of one family of weight types.
 struct MatmulKernels {
-  int tile_rows;  // of all tiles but the last
-  std::int64_t (*tile_bytes)(std::int64_t k);
+  int tile_rows;  // there are ceil(rows / tile_rows) tiles
+  std::int64_t (*packed_bytes)(std::int64_t rows, std::int64_t k);
   void (*pack)(const PackTask& task);
   void (*multiply)(const MatmulTask& task);
 };
@@ -51,6 +51,8 @@ struct AttentionBlock {
   std::int64_t head_dim;
   std::int64_t value_offset;          // bytes from a tile's start to its V part
   const unsigned char* const* tiles;  // [16]; null where no query sees any position of the tile
+  const unsigned char* const*
+      next_tiles;  // [16] of the block that comes next, to be prefetched; null where none
   const std::int32_t* first;  // [queries] visible positions first .. end - 1, relative to the block
   const std::int32_t* end;    // first == end: none
   float scale;
@@ -110,9 +112,11 @@ struct KernelTable {
   void (*rotate)(const RotateTask& task);
 
   // The machine's limits, for measurements. read_bytes folds `bytes` (a multiple of 256) to a value
-  // that is to be used; fma_peak does 192 * rounds multiply-adds on registers.
+  // that is to be used; fma_peak does 192 * rounds multiply-adds on registers, int8_peak 1536 *
+  // rounds of bytes.
   float (*read_bytes)(const unsigned char* from, std::size_t bytes);
   float (*fma_peak)(std::int64_t rounds);
+  float (*int8_peak)(std::int64_t rounds);
 };
 
 }  // namespace tinyloop

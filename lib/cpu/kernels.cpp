@@ -18,11 +18,13 @@ namespace tinyloop {
 extern const KernelTable TL_KERNELS;
 
 const KernelTable TL_KERNELS = {
-    {{kTileRows, float_tile_bytes, pack_floats, multiply_floats<StoredF32>},
-     {kTileRows, float_tile_bytes, pack_floats, multiply_floats<StoredF16>},
-     {kTileRows, float_tile_bytes, pack_floats, multiply_floats<StoredBf16>}},
-    {{kQuantisedRows, quantised_tile_bytes, pack_quantised_rows<DotQ8>, multiply_quantised<DotQ8>},
-     {kQuantisedRows, quantised_tile_bytes, pack_quantised_rows<DotQ4>, multiply_quantised<DotQ4>}},
+    {{kTileRows, packed_float_bytes, pack_floats, multiply_floats<StoredF32>},
+     {kTileRows, packed_float_bytes, pack_floats, multiply_floats<StoredF16>},
+     {kTileRows, packed_float_bytes, pack_floats, multiply_floats<StoredBf16>}},
+    {{kQuantisedRows, packed_quantised_bytes, pack_quantised_rows<DotQ8>,
+      multiply_quantised<DotQ8>},
+     {kQuantisedRows, packed_quantised_bytes, pack_quantised_rows<DotQ4>,
+      multiply_quantised<DotQ4>}},
     kTileRows,
     attention_height,
     {attend_block<KvF32>, attend_block<KvF16>, attend_block<KvInt8>, attend_block<KvInt4>},
@@ -35,6 +37,7 @@ const KernelTable TL_KERNELS = {
     rotate_row,
     read_bytes,
     fma_peak,
+    int8_peak,
 };
 
 }  // namespace tinyloop

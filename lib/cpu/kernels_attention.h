@@ -17,7 +17,7 @@ namespace {
 constexpr int kBlockPositions = 256;
 constexpr int kBlockTiles = kBlockPositions / kLanes;
 
-int attention_height(int queries) { return height_of(queries); }
+int attention_height(int queries) { return height_of<kTileRows>(queries); }
 
 // The four storage modes. kScaled: a float for each position stands in front of the K part and of
 // the V part.
@@ -32,18 +32,37 @@ using KvF16 = KvStored<StoredF16, false>;
 using KvInt8 = KvStored<StoredInt8, true>;
 using KvInt4 = KvStored<StoredInt4, true>;
 
+TL_INLINE void fetch(const Byte* from, std::ptrdiff_t bytes) {
+  for (std::ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
+}
+
+// Tiles or panels taken together for so many queries (measured; unpacking int4 has the longest
+// latency to hide).
+template <typename Kv, int kRows>
+constexpr int kPanelsFor =
+    kRows > kFewRows                                         ? kTilePanels
+    : kRows == 1 && Kv::Stored::kBytes == StoredInt4::kBytes ? kOneRowPanels
+                                                             : kFewRowsPanels;
+
 // Scores of kRows queries against kTiles tiles, tile t giving columns of scores at 16 * number[t].
 template <typename Kv, int kRows, int kTiles>
 TL_INLINE void score_tiles(const AttentionBlock& block, const int* number) {
   const Byte* keys[kTiles];
   for (int t = 0; t < kTiles; ++t) keys[t] = block.tiles[number[t]] + Kv::kScaleBytes;
   F32x16 acc[kRows][kTiles];
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-    for (int t = 0; t < kTiles; ++t) acc[r][t] = broadcast(0.0f);
+  clear_tile(acc);
+  // K and V come from memory, most of the time in pieces too short for the hardware's prefetch:
+  // while K is used the V parts of the same tiles are fetched.
+  for (std::int64_t d = 0; d < block.head_dim; d += kLanes) {
+    const std::int64_t count = block.head_dim - d < kLanes ? block.head_dim - d : kLanes;
+    const Byte* part[kTiles];
+    for (int t = 0; t < kTiles; ++t) {
+      part[t] = keys[t] + d * Kv::Stored::kBytes;
+      fetch(part[t] + block.value_offset, kLanes * Kv::Stored::kBytes);
+    }
+    multiply_tile<typename Kv::Stored, kRows, kTiles, kRows, 1, Fetch::nothing>(
+        acc, block.q + d * kRows, part, count);
   }
-  multiply_tile<typename Kv::Stored, kRows, kTiles, kRows, 1>(acc, block.q, keys, block.head_dim);
 #pragma GCC unroll 16
   for (int t = 0; t < kTiles; ++t) {
     const F32x16 scale = broadcast(block.scale);
@@ -62,7 +81,7 @@ TL_INLINE void score_tiles(const AttentionBlock& block, const int* number) {
 
 template <typename Kv, int kRows>
 TL_INLINE void score_block(const AttentionBlock& block) {
-  constexpr int kTiles = panels_at_once(kRows);
+  constexpr int kTiles = kPanelsFor<Kv, kRows>;
   int number[kBlockTiles];
   int count = 0;
   for (int t = 0; t < kBlockTiles; ++t) {
@@ -112,11 +131,7 @@ TL_INLINE void weigh_positions(const AttentionBlock& block, const float* p, floa
   using Stored = typename Kv::Stored;
   F32x16 acc[kRows][kPanels];
   const OutputTile tile = {values + panel * kLanes, stride, rows, kPanels * kLanes};
-  if (resume) {
-    load_tile(acc, tile);
-  } else {
-    clear_tile(acc);
-  }
+  start_tile(acc, tile, resume);
   for (int at = first; at < end;) {
     const int number = at / kLanes, lane = at % kLanes;
     const int count = end - at < kLanes - lane ? end - at : kLanes - lane;
@@ -125,7 +140,13 @@ TL_INLINE void weigh_positions(const AttentionBlock& block, const float* p, floa
       v[c] = block.tiles[number] + block.value_offset + Kv::kScaleBytes +
              ((panel + c) * kLanes + lane) * Stored::kBytes;
     }
-    multiply_tile<Stored, kRows, kPanels, 1, kBlockPositions>(acc, p + at, v, count);
+    // While V is used the K part that comes next is fetched.
+    if (block.next_tiles[number] != nullptr) {
+      fetch(block.next_tiles[number] + Kv::kScaleBytes + panel * kLanes * Stored::kBytes,
+            kPanels * kLanes * Stored::kBytes);
+    }
+    multiply_tile<Stored, kRows, kPanels, 1, kBlockPositions, Fetch::nothing>(acc, p + at, v,
+                                                                              count);
     at += count;
   }
   store_tile(acc, tile);
@@ -149,7 +170,7 @@ void weigh_channels(const AttentionBlock& block, int row, int rows, int first, i
 
 template <typename Kv>
 void weigh_one(const AttentionBlock& block, int row, int first, int end, bool resume) {
-  if (first < end) weigh_channels<Kv, 1, panels_at_once(1)>(block, row, 1, first, end, resume);
+  if (first < end) weigh_channels<Kv, 1, kPanelsFor<Kv, 1>>(block, row, 1, first, end, resume);
 }
 
 template <typename Kv, int kRows>
@@ -177,13 +198,13 @@ TL_INLINE void weigh_block(const AttentionBlock& block) {
         store(block.values + r * width + c, broadcast(0.0f));
     }
   }
-  weigh_channels<Kv, kRows, panels_at_once(kRows)>(block, 0, block.queries, first, end, resume);
+  weigh_channels<Kv, kRows, kPanelsFor<Kv, kRows>>(block, 0, block.queries, first, end, resume);
   for (int r = 0; r < block.queries; ++r) weigh_one<Kv>(block, r, end, block.end[r], true);
 }
 
 template <typename Kv>
 void attend_block(const AttentionBlock& block) {
-  with_height(height_of(block.queries), [&](auto height) {
+  with_height<kTileRows>(attention_height(block.queries), [&](auto height) {
     constexpr int kRows = decltype(height)::value;
     score_block<Kv, kRows>(block);
     for (int r = 0; r < block.queries; ++r) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of packed f32, f16 and bf16 weights with rows of floats. Private to kernels.cpp.
-// Every output is one chain of fma over k starting at 0, whatever the number of rows or the blocking: between two
-// blocks of k the chain rests in y.
+// Every output is one chain of fma over k starting at 0, whatever the number of rows or the
+// blocking: between two blocks of k the chain rests in y.
 #pragma once
 
 #include "cpu/f32x16.h"
@@ -11,14 +11,20 @@
 namespace tinyloop {
 namespace {
 
-// Distances of software prefetch (measured). Packed rows come from L2 and need a little; weights come from memory, where the
-// hardware's own prefetch is too timid for streams that several rows slow down.
-constexpr std::int64_t kRowsAhead = 32;           // inputs
+// Distances of software prefetch (measured). Packed rows come from L2 and need a little; weights
+// come from memory, where the hardware's own prefetch is too timid for streams that several rows
+// slow down.
+constexpr std::int64_t kRowsAhead = 32;  // inputs
 constexpr std::ptrdiff_t kWeightBytesAhead = 4096;
+
+constexpr std::int64_t kBlockInputs = 256;  // inputs of a block of k
+
+using FloatTiles = RowTiles<kTileRows>;
 
 enum class Fetch { nothing, rows, weights };
 
-// The microkernel, for weights and for attention: acc[r][p] = chain of fma(x[i][r], w[p][i], acc) for i in 0 .. count-1.
+// The microkernel, for weights and for attention: acc[r][p] = chain of fma(x[i][r], w[p][i], acc)
+// for i in 0 .. count-1.
 template <typename Stored, int kRows, int kPanels, int kStepOfI, int kStepOfRow, Fetch kFetch>
 TL_INLINE void multiply_tile(F32x16 (&acc)[kRows][kPanels], const float* x,
                              const Byte* const (&w)[kPanels], std::int64_t count) {
@@ -41,10 +47,11 @@ TL_INLINE void multiply_tile(F32x16 (&acc)[kRows][kPanels], const float* x,
   }
 }
 
-// Part of a matrix product: the inputs first .. first + count - 1 of some panels, for one tile of rows after another.
+// Part of a matrix product: the inputs first .. first + count - 1 of some panels, for one tile of
+// rows after another.
 struct FloatBlock {
-  const Byte* data;         // of the first panel at the first input
-  std::int64_t stride;      // bytes from one panel to the next
+  const Byte* data;     // of the first panel at the first input
+  std::int64_t stride;  // bytes from one panel to the next
   std::int64_t panel;
   std::int64_t first, count;
 };
@@ -53,7 +60,8 @@ template <typename Stored, int kRows, int kPanels, Fetch kFetch>
 void multiply_block_tile(const MatmulTask& task, const FloatBlock& block, const RowTile& rows) {
   const Byte* w[kPanels];
   for (int p = 0; p < kPanels; ++p) w[p] = block.data + p * block.stride;
-  const auto* x = reinterpret_cast<const float*>(task.x) + block.first * packed_height(task.rows) +
+  const auto* x = reinterpret_cast<const float*>(task.x) +
+                  block.first * FloatTiles{task.rows}.packed_height() +
                   rows.packed_row * block.count;
   const OutputTile tile = output_tile(task, rows, block.panel, kPanels);
   F32x16 acc[kRows][kPanels];
@@ -62,50 +70,55 @@ void multiply_block_tile(const MatmulTask& task, const FloatBlock& block, const 
   store_tile(acc, tile);
 }
 
-// kPanels of a block for all tiles of rows.
-template <typename Stored, int kPanels, Fetch kFetch>
-TL_INLINE void multiply_block(const MatmulTask& task, const FloatBlock& block, std::int64_t tiles) {
-  for (std::int64_t t = 0; t < tiles; ++t) {
-    const RowTile rows = row_tile(task.rows, t);
-    with_height(rows.height, [&](auto height) {
-      multiply_block_tile<Stored, decltype(height)::value, kPanels, kFetch>(task, block, rows);
-    });
-  }
-}
-
-// Few rows: bound by reading the weights, which are used where they are, once. With several tiles of rows a part of a panel is
-// used by all before the next part, while it is in L1.
-template <typename Stored>
-void multiply_few_rows(const MatmulTask& task, std::int64_t tiles) {
-  const std::int64_t step = tiles == 1 ? task.k : kBlockInputs;
-  const auto run = [&](std::int64_t panel, auto panels) {
-    for (std::int64_t first = 0; first < task.k; first += step) {
-      const std::int64_t count = task.k - first < step ? task.k - first : step;
-      const FloatBlock block = {task.data + (panel * task.k + first) * Stored::kBytes, task.k * Stored::kBytes,
-                                panel, first, count};
-      multiply_block<Stored, decltype(panels)::value, Fetch::weights>(task, block, tiles);
+// Few rows: bound by reading the weights, which are used where they are, once. With several tiles
+// of rows a part of a panel is used by all before the next part, while it is in L1.
+template <typename Stored, int kPanels>
+TL_INLINE void multiply_panels(const MatmulTask& task, std::int64_t panel) {
+  const FloatTiles tiles = {task.rows};
+  const std::int64_t step = tiles.count() == 1 ? task.k : kBlockInputs;
+  for (std::int64_t first = 0; first < task.k; first += step) {
+    const std::int64_t count = task.k - first < step ? task.k - first : step;
+    const FloatBlock block = {task.data + (panel * task.k + first) * Stored::kBytes,
+                              task.k * Stored::kBytes, panel, first, count};
+    for (std::int64_t t = 0; t < tiles.count(); ++t) {
+      const RowTile rows = tiles.at(t);
+      with_height<kTileRows>(rows.height, [&](auto height) {
+        constexpr int kRows = decltype(height)::value;
+        if constexpr (kPanels <= kTilePanels || kRows <= kFewRows) {
+          multiply_block_tile<Stored, kRows, kPanels, Fetch::weights>(task, block, rows);
+        }
+      });
     }
-  };
-  std::int64_t panel = task.first_panel;
-  if (row_tile(task.rows, 0).height <= kFewRows) {
-    for (; panel + 4 <= task.end_panel; panel += 4) run(panel, Number<4>{});
-  } else {
-    for (; panel + kTilePanels <= task.end_panel; panel += kTilePanels) run(panel, Number<kTilePanels>{});
   }
-  for (; panel < task.end_panel; ++panel) run(panel, Number<1>{});
 }
 
-// Many rows: blocks of kBlockPanels panels x kBlockInputs inputs are widened to floats once and used for all tiles of
-// rows (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008): two panels of the block
-// stay in L1 while the packed rows stream from L2.
+template <typename Stored>
+void multiply_few_rows(const MatmulTask& task) {
+  std::int64_t panel = task.first_panel;
+  if (task.rows <= kFewRows) {
+    for (; panel + kFewRowsPanels <= task.end_panel; panel += kFewRowsPanels) {
+      multiply_panels<Stored, kFewRowsPanels>(task, panel);
+    }
+  } else {
+    for (; panel + kTilePanels <= task.end_panel; panel += kTilePanels) {
+      multiply_panels<Stored, kTilePanels>(task, panel);
+    }
+  }
+  for (; panel < task.end_panel; ++panel) multiply_panels<Stored, 1>(task, panel);
+}
+
+// Many rows: blocks of kBlockPanels panels x kBlockInputs inputs are widened to floats once and
+// used for all tiles of rows (Goto and van de Geijn, "Anatomy of high-performance matrix
+// multiplication", 2008): two panels of the block stay in L1 while the packed rows stream from L2.
 constexpr std::int64_t kBlockPanels = 8;
 static_assert(kBlockPanels * kBlockInputs * kLanes <= kMatmulScratchFloats);
 
-// Brings the stored weights of the next block towards the cache, a little with every tile, because widening them
-// would wait for memory while nothing else is done.
+// Brings the stored weights of the next block towards the cache, a little with every tile, because
+// widening them would wait for memory while nothing else is done.
 class NextBlock {
  public:
-  NextBlock(const Byte* from, std::int64_t panels, std::int64_t stride, std::int64_t panel_bytes, std::int64_t calls)
+  NextBlock(const Byte* from, std::int64_t panels, std::int64_t stride, std::int64_t panel_bytes,
+            std::int64_t calls)
       : from_(from),
         stride_(stride),
         lines_((panel_bytes + kLine - 1) / kLine),
@@ -129,9 +142,11 @@ class NextBlock {
   std::int64_t stride_, lines_, left_, each_, line_ = 0;
 };
 
-// The block after (panel, first): further along k, or the start of the next panels; empty at the end.
+// The block after (panel, first): further along k, or the start of the next panels; empty at the
+// end.
 template <typename Stored>
-TL_INLINE NextBlock next_block(const MatmulTask& task, std::int64_t panel, std::int64_t first, std::int64_t calls) {
+TL_INLINE NextBlock next_block(const MatmulTask& task, std::int64_t panel, std::int64_t first,
+                               std::int64_t calls) {
   first += kBlockInputs;
   if (first >= task.k) {
     first = 0;
@@ -145,7 +160,8 @@ TL_INLINE NextBlock next_block(const MatmulTask& task, std::int64_t panel, std::
 }
 
 template <typename Stored>
-TL_INLINE FloatBlock widen_block(const MatmulTask& task, std::int64_t panel, std::int64_t panels, std::int64_t first) {
+TL_INLINE FloatBlock widen_block(const MatmulTask& task, std::int64_t panel, std::int64_t panels,
+                                 std::int64_t first) {
   const std::int64_t count = task.k - first < kBlockInputs ? task.k - first : kBlockInputs;
   const Byte* from = task.data + (panel * task.k + first) * Stored::kBytes;
   if constexpr (Stored::kBytes == StoredF32::kBytes) {  // floats are used where they are
@@ -158,24 +174,26 @@ TL_INLINE FloatBlock widen_block(const MatmulTask& task, std::int64_t panel, std
       store(to + i * kLanes, Stored::load_vector(w + i * Stored::kBytes));
     }
   }
-  return {reinterpret_cast<const Byte*>(task.scratch), kBlockInputs * StoredF32::kBytes, panel, first, count};
+  return {reinterpret_cast<const Byte*>(task.scratch), kBlockInputs * StoredF32::kBytes, panel,
+          first, count};
 }
 
 template <typename Stored>
-void multiply_many_rows(const MatmulTask& task, std::int64_t tiles) {
+void multiply_many_rows(const MatmulTask& task) {
+  const FloatTiles tiles = {task.rows};
   for (std::int64_t panel = task.first_panel; panel < task.end_panel; panel += kBlockPanels) {
     const std::int64_t left = task.end_panel - panel;
     const std::int64_t panels = left < kBlockPanels ? left : kBlockPanels;
-    const std::int64_t calls = tiles * ((panels + kTilePanels - 1) / kTilePanels);
+    const std::int64_t calls = tiles.count() * ((panels + kTilePanels - 1) / kTilePanels);
     for (std::int64_t first = 0; first < task.k; first += kBlockInputs) {
       FloatBlock block = widen_block<Stored>(task, panel, panels, first);
       NextBlock next = next_block<Stored>(task, panel, first, calls);
       while (block.panel < panel + panels) {
         const bool several = block.panel + kTilePanels <= panel + panels;
-        for (std::int64_t t = 0; t < tiles; ++t) {
-          const RowTile rows = row_tile(task.rows, t);
+        for (std::int64_t t = 0; t < tiles.count(); ++t) {
+          const RowTile rows = tiles.at(t);
           next.fetch_some();
-          with_height(rows.height, [&](auto height) {
+          with_height<kTileRows>(rows.height, [&](auto height) {
             constexpr int kRows = decltype(height)::value;
             if (several) {
               multiply_block_tile<StoredF32, kRows, kTilePanels, Fetch::rows>(task, block, rows);
@@ -192,31 +210,35 @@ void multiply_many_rows(const MatmulTask& task, std::int64_t tiles) {
 }
 
 // From here on widening once is cheaper than converting for every tile.
-constexpr std::int64_t kFewTiles = 2;
+constexpr std::int64_t kFewTiles = 3;
 
 template <typename Stored>
 void multiply_floats(const MatmulTask& task) {
-  const std::int64_t tiles = count_tiles(task.rows);
-  if (tiles <= kFewTiles) {
-    multiply_few_rows<Stored>(task, tiles);
+  if (FloatTiles{task.rows}.count() <= kFewTiles) {
+    multiply_few_rows<Stored>(task);
   } else {
-    multiply_many_rows<Stored>(task, tiles);
+    multiply_many_rows<Stored>(task);
   }
 }
 
-std::int64_t packed_float_bytes(std::int64_t rows, std::int64_t k) { return packed_height(rows) * k * 4; }
+std::int64_t packed_float_bytes(std::int64_t rows, std::int64_t k) {
+  return FloatTiles{rows}.packed_height() * k * 4;
+}
 
 // x[rows][k] to [block of k][tile][k of the block][height]: in the order of use.
 void pack_floats(const PackTask& task) {
+  const FloatTiles tiles = {task.rows};
+  const std::int64_t step = tiles.count() == 1 ? task.k : kBlockInputs;
   for (std::int64_t t = task.first_tile; t < task.end_tile; ++t) {
-    const RowTile tile = row_tile(task.rows, t);
+    const RowTile tile = tiles.at(t);
     const float* from = task.x + tile.row * task.x_stride;
-    const std::int64_t step = count_tiles(task.rows) == 1 ? task.k : kBlockInputs;
     for (std::int64_t first = 0; first < task.k; first += step) {
       const std::int64_t count = task.k - first < step ? task.k - first : step;
-      float* to = reinterpret_cast<float*>(task.to) + first * packed_height(task.rows) + tile.packed_row * count;
+      float* to = reinterpret_cast<float*>(task.to) + first * tiles.packed_height() +
+                  tile.packed_row * count;
       for (std::int64_t i = 0; i < count; ++i) {
-        for (int r = 0; r < tile.rows; ++r) to[i * tile.height + r] = from[r * task.x_stride + first + i];
+        for (int r = 0; r < tile.rows; ++r)
+          to[i * tile.height + r] = from[r * task.x_stride + first + i];
         for (int r = tile.rows; r < tile.height; ++r) to[i * tile.height + r] = 0.0f;
       }
     }

@@ -6,57 +6,41 @@
 
 #include "cpu/f32x16.h"
 #include "cpu/kernel_table.h"
-#include "cpu/kernels_matmul.h"
 #include "cpu/quad_dot.h"
+#include "cpu/tiles.h"
 
 namespace tinyloop {
 namespace {
 
-// Packed rows: for each group [8 quads][height][4] int8, then [height] f32 scales, then [height]
-// int32 offsets.
+// A packed group: [8 quads][height][4] int8, then [height] f32 scales, then [height] int32 offsets.
 constexpr std::int64_t kGroupInputs = 32;
 constexpr std::int64_t kPackedGroupBytes = kGroupInputs + 4 + 4;  // of one row
 
 #if defined(__AVX512F__)
 constexpr int kQuantisedRows = 6;
 constexpr int kQuantisedPanels = 2;
+constexpr int kQuadUnroll = 4;
 #elif defined(__AVX2__)
 constexpr int kQuantisedRows = 6;
 constexpr int kQuantisedPanels = 1;
+constexpr int kQuadUnroll = 1;
 #else
 constexpr int kQuantisedRows = 4;
 constexpr int kQuantisedPanels = 1;
+constexpr int kQuadUnroll = 1;
 #endif
 // Groups of k for which the weights of some panels are used for all tiles of rows, so that they
 // stay in L1.
 constexpr std::int64_t kBlockGroups = 16;
 
-TL_INLINE int quantised_height(std::int64_t rows) {
-  return rows == 1 ? 1 : rows == 2 ? 2 : rows <= 4 ? 4 : kQuantisedRows;
-}
-
-template <typename F>
-TL_INLINE void with_quantised_height(int height, F&& f) {
-  switch (height) {
-    case 1:
-      return f(Number<1>{});
-    case 2:
-      return f(Number<2>{});
-#if defined(__AVX2__)
-    case 4:
-      return f(Number<4>{});
-#endif
-    default:
-      return f(Number<kQuantisedRows>{});
-  }
-}
+using QuantisedTiles = RowTiles<kQuantisedRows>;
 
 TL_INLINE std::int64_t count_groups(std::int64_t k) {
   return (k + kGroupInputs - 1) / kGroupInputs;
 }
 
-std::int64_t quantised_tile_bytes(std::int64_t k) {
-  return kQuantisedRows * count_groups(k) * kPackedGroupBytes;
+std::int64_t packed_quantised_bytes(std::int64_t rows, std::int64_t k) {
+  return QuantisedTiles{rows}.packed_height() * count_groups(k) * kPackedGroupBytes;
 }
 
 TL_INLINE std::int32_t load_i32(const Byte* from) {
@@ -101,34 +85,35 @@ TL_INLINE void quantise_group(Byte* q, float* scale, std::int32_t* sum, const fl
   *sum = total;
 }
 
+// x[rows][k] to [tile][group][packed group].
 template <typename Dot>
 void pack_quantised_rows(const PackTask& task) {
   const std::int64_t groups = count_groups(task.k);
-  for (std::int64_t tile = task.first_tile; tile < task.end_tile; ++tile) {
-    const std::int64_t row = tile * kQuantisedRows;
-    const int height = quantised_height(task.rows - row);
-    Byte* packed = task.to + row * groups * kPackedGroupBytes;
-    for (int r = 0; r < height; ++r) {
-      const bool real = row + r < task.rows;
-      const float* x = task.x + (row + (real ? r : 0)) * task.x_stride;
+  for (std::int64_t t = task.first_tile; t < task.end_tile; ++t) {
+    const RowTile tile = QuantisedTiles{task.rows}.at(t);
+    Byte* packed = task.to + tile.packed_row * groups * kPackedGroupBytes;
+    for (int r = 0; r < tile.height; ++r) {
+      // Rows that round the height up repeat the first one: any finite numbers would do.
+      const float* x = task.x + (tile.row + (r < tile.rows ? r : 0)) * task.x_stride;
       for (std::int64_t g = 0; g < groups; ++g) {
-        Byte* group = packed + g * height * kPackedGroupBytes;
+        Byte* group = packed + g * tile.height * kPackedGroupBytes;
         const std::int64_t left = task.k - g * kGroupInputs;
         alignas(64) Byte q[kGroupInputs];
         float scale;
         std::int32_t sum;
         quantise_group(q, &scale, &sum, x + g * kGroupInputs,
                        static_cast<int>(left < kGroupInputs ? left : kGroupInputs));
-        for (int i = 0; i < 8; ++i) __builtin_memcpy(group + (i * height + r) * 4, q + i * 4, 4);
+        for (int i = 0; i < 8; ++i)
+          __builtin_memcpy(group + (i * tile.height + r) * 4, q + i * 4, 4);
         const std::int32_t offset = -Dot::kOffset * sum;
-        __builtin_memcpy(group + (8 * height + r) * 4, &scale, 4);
-        __builtin_memcpy(group + (9 * height + r) * 4, &offset, 4);
+        __builtin_memcpy(group + (8 * tile.height + r) * 4, &scale, 4);
+        __builtin_memcpy(group + (9 * tile.height + r) * 4, &offset, 4);
       }
     }
   }
 }
 
-template <typename Dot, int kRows, int kPanels>
+template <typename Dot, int kRows, int kPanels, bool kFetch>
 TL_INLINE void multiply_quantised_tile(F32x16 (&acc)[kRows][kPanels], const Byte* x,
                                        const Byte* const (&w)[kPanels],
                                        const Byte* const (&scales)[kPanels], std::int64_t groups) {
@@ -137,28 +122,45 @@ TL_INLINE void multiply_quantised_tile(F32x16 (&acc)[kRows][kPanels], const Byte
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       const Byte* weights = w[p] + g * Dot::kGroupBytes;
+      if constexpr (kFetch) {  // what the next block of groups needs
+        for (std::ptrdiff_t line = 0; line < Dot::kGroupBytes; line += 64) {
+          __builtin_prefetch(weights + kBlockGroups * Dot::kGroupBytes + line);
+        }
+        __builtin_prefetch(scales[p] + (g + kBlockGroups) * kLanes * 2);
+      }
       const F32x16 w_scale = load_f16(scales[p] + g * kLanes * 2);
-      typename Dot::Sum sums[kRows];
+      typename Dot::Part sums[kRows][Dot::kParts];
+#pragma GCC unroll 2
+      for (int part = 0; part < Dot::kParts; ++part) {
 #pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) sums[r].start(load_i32(group + (9 * kRows + r) * 4));
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) {
-        const typename Dot::Weights quad = Dot::quad(weights, i);
+        for (int r = 0; r < kRows; ++r) sums[r][part].start(load_i32(group + (9 * kRows + r) * 4));
+#pragma GCC unroll kQuadUnroll
+        for (int i = 0; i < 4; ++i) {
+          const Byte* x_low = group + i * kRows * 4;
+          const Byte* x_high = x_low + 4 * kRows * 4;
+          const typename Dot::Weights low = Dot::template quad<0>(weights, i, part);
+          const typename Dot::Weights high = Dot::template quad<1>(weights, i, part);
 #pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) sums[r].add(quad, load_i32(group + (i * kRows + r) * 4));
+          for (int r = 0; r < kRows; ++r) {
+            sums[r][part].add(low, load_i32(x_low + r * 4));
+            sums[r][part].add(high, load_i32(x_high + r * 4));
+          }
+        }
       }
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         const F32x16 both = w_scale * broadcast(load_f32(group + (8 * kRows + r) * 4));
-        acc[r][p] = fma(sums[r].total(), both, acc[r][p]);
+        acc[r][p] = fma(Dot::total(sums[r]), both, acc[r][p]);
       }
     }
   }
 }
 
-template <typename Dot, int kRows, int kPanels>
-void quantised_tile(const MatmulTask& task, const OutputTile& tile, const Byte* x,
-                    std::int64_t panel, std::int64_t first_group, std::int64_t groups) {
+// The groups first_group .. of kPanels panels for one tile of rows.
+template <typename Dot, int kRows, int kPanels, bool kFetch>
+[[gnu::noinline]] void quantised_tile(const MatmulTask& task, const RowTile& rows,
+                                      std::int64_t panel, std::int64_t first_group,
+                                      std::int64_t groups) {
   const std::int64_t all = count_groups(task.k);
   const Byte* w[kPanels];
   const Byte* scales[kPanels];
@@ -167,45 +169,42 @@ void quantised_tile(const MatmulTask& task, const OutputTile& tile, const Byte* 
     w[p] = task.data + at * Dot::kGroupBytes;
     scales[p] = task.scales + at * kLanes * 2;
   }
+  const Byte* x = task.x + (rows.packed_row * all + first_group * kRows) * kPackedGroupBytes;
+  const OutputTile tile = output_tile(task, rows, panel, kPanels);
   F32x16 acc[kRows][kPanels];
-  if (first_group > 0) {
-    load_tile(acc, tile);
-  } else {
-    clear_tile(acc);
-  }
-  multiply_quantised_tile<Dot, kRows, kPanels>(acc, x + first_group * kRows * kPackedGroupBytes, w,
-                                               scales, groups);
+  start_tile(acc, tile, first_group > 0);
+  multiply_quantised_tile<Dot, kRows, kPanels, kFetch>(acc, x, w, scales, groups);
   store_tile(acc, tile);
+}
+
+template <typename Dot, int kPanels>
+TL_INLINE void multiply_quantised_panels(const MatmulTask& task, std::int64_t panel) {
+  const QuantisedTiles tiles = {task.rows};
+  const std::int64_t all = count_groups(task.k);
+  const std::int64_t step = tiles.count() == 1 ? all : kBlockGroups;
+  for (std::int64_t first = 0; first < all; first += step) {
+    const std::int64_t groups = all - first < step ? all - first : step;
+    for (std::int64_t t = 0; t < tiles.count(); ++t) {
+      const RowTile rows = tiles.at(t);
+      with_height<kQuantisedRows>(rows.height, [&](auto height) {
+        constexpr int kRows = decltype(height)::value;
+        if (t == 0) {
+          quantised_tile<Dot, kRows, kPanels, true>(task, rows, panel, first, groups);
+        } else {
+          quantised_tile<Dot, kRows, kPanels, false>(task, rows, panel, first, groups);
+        }
+      });
+    }
+  }
 }
 
 template <typename Dot>
 void multiply_quantised(const MatmulTask& task) {
-  const std::int64_t all = count_groups(task.k);
-  const std::int64_t step = task.rows <= kQuantisedRows ? all : kBlockGroups;
-  for (std::int64_t panel = task.first_panel; panel < task.end_panel;) {
-    const bool several = panel + kQuantisedPanels <= task.end_panel;
-    const int most = (several ? kQuantisedPanels : 1) * kLanes;
-    const std::int64_t columns = task.n - panel * kLanes;
-    for (std::int64_t first = 0; first < all; first += step) {
-      const std::int64_t groups = all - first < step ? all - first : step;
-      for (std::int64_t row = 0; row < task.rows; row += kQuantisedRows) {
-        const std::int64_t left = task.rows - row;
-        const OutputTile tile = {task.y + row * task.y_stride + panel * kLanes, task.y_stride,
-                                 static_cast<int>(left < kQuantisedRows ? left : kQuantisedRows),
-                                 static_cast<int>(columns < most ? columns : most)};
-        const Byte* x = task.x + row * all * kPackedGroupBytes;
-        with_quantised_height(quantised_height(left), [&](auto height) {
-          constexpr int kRows = decltype(height)::value;
-          if (several) {
-            quantised_tile<Dot, kRows, kQuantisedPanels>(task, tile, x, panel, first, groups);
-          } else {
-            quantised_tile<Dot, kRows, 1>(task, tile, x, panel, first, groups);
-          }
-        });
-      }
-    }
-    panel += several ? kQuantisedPanels : 1;
+  std::int64_t panel = task.first_panel;
+  for (; panel + kQuantisedPanels <= task.end_panel; panel += kQuantisedPanels) {
+    multiply_quantised_panels<Dot, kQuantisedPanels>(task, panel);
   }
+  for (; panel < task.end_panel; ++panel) multiply_quantised_panels<Dot, 1>(task, panel);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles: how rows are cut into pieces that fit the registers, and how a tile of results is loaded and stored.
-// Private to the kernels.
+// Tiles: how rows are cut into pieces that fit the registers, and how a tile of results is loaded
+// and stored. Private to the kernels.
 #pragma once
 
 #include "cpu/f32x16.h"
@@ -9,32 +9,35 @@
 namespace tinyloop {
 namespace {
 
-// What fits in the registers, by instruction set (measured): kTileRows x kTilePanels accumulators, or kFewRows x 4, so that
-// enough chains are in flight to hide the latency of fma.
+// What fits in the registers, by instruction set (measured): kTileRows x kTilePanels accumulators,
+// or kFewRows x kFewRowsPanels, so that enough chains are in flight to hide the latency of fma.
 #if defined(__AVX512F__)
 constexpr int kTileRows = 12;  // 24 of 32 registers
 constexpr int kTilePanels = 2;
 constexpr int kFewRows = 6;
+constexpr int kFewRowsPanels = 4;
+constexpr int kOneRowPanels = 8;  // only where unpacking takes long
 #elif defined(__AVX2__)
 constexpr int kTileRows = 6;  // 12 of 16 registers: a panel is two
 constexpr int kTilePanels = 1;
 constexpr int kFewRows = 1;
+constexpr int kFewRowsPanels = 4;
+constexpr int kOneRowPanels = 4;
 #else
 constexpr int kTileRows = 4;
 constexpr int kTilePanels = 1;
-constexpr int kFewRows = 0;
+constexpr int kFewRows = 1;
+constexpr int kFewRowsPanels = 1;
+constexpr int kOneRowPanels = 1;
 #endif
 
-constexpr std::int64_t kBlockInputs = 256;  // inputs of a block of k
-
 // Heights that have a kernel; others are rounded up and the surplus rows computed for nothing.
+template <int kMost>
 TL_INLINE int height_of(int rows) {
   constexpr int kHeights[] = {0, 1, 2, 3, 4, 6, 6, 8, 8, 12, 12, 12, 12};
-  if (rows >= kTileRows) return kTileRows;
-  return kTileRows == 4 && rows == 3 ? 4 : kHeights[rows];
+  if (rows >= kMost) return kMost;
+  return kMost == 4 && rows == 3 ? 4 : kHeights[rows];
 }
-
-TL_INLINE std::int64_t count_tiles(std::int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
 struct RowTile {
   std::int64_t row;         // the first one
@@ -43,26 +46,34 @@ struct RowTile {
   int height;
 };
 
-// All tiles have kTileRows rows but the last two, which share evenly what is left for them: low tiles are slow.
-TL_INLINE RowTile row_tile(std::int64_t rows, std::int64_t tile) {
-  const std::int64_t tiles = count_tiles(rows), rest = rows % kTileRows;
-  const auto last_two = static_cast<int>(rest > 0 && tiles > 1 ? kTileRows + rest : 0);
-  if (last_two == 0 || tile < tiles - 2) {
-    const std::int64_t row = tile * kTileRows, left = rows - row;
-    const int count = left < kTileRows ? static_cast<int>(left) : kTileRows;
-    return {row, row, count, height_of(count)};
-  }
-  const std::int64_t row = (tiles - 2) * kTileRows;
-  const int upper = (last_two + 1) / 2, lower = last_two - upper;
-  if (tile == tiles - 2) return {row, row, upper, height_of(upper)};
-  return {row + upper, row + height_of(upper), lower, height_of(lower)};
-}
+// How rows are cut into tiles of at most kMost.
+template <int kMost>
+struct RowTiles {
+  std::int64_t rows;
 
-// Of all tiles together.
-TL_INLINE std::int64_t packed_height(std::int64_t rows) {
-  const RowTile last = row_tile(rows, count_tiles(rows) - 1);
-  return last.packed_row + last.height;
-}
+  TL_INLINE std::int64_t count() const { return (rows + kMost - 1) / kMost; }
+
+  // All tiles have kMost rows but the last two, which share evenly what is left for them: low tiles
+  // are slow.
+  TL_INLINE RowTile at(std::int64_t tile) const {
+    const std::int64_t tiles = count();
+    const auto rest = static_cast<int>(rows % kMost);
+    if (rest == 0 || tiles == 1 || tile < tiles - 2) {
+      const int there = tiles == 1 ? static_cast<int>(rows) : kMost;
+      return {tile * kMost, tile * kMost, there, height_of<kMost>(there)};
+    }
+    const std::int64_t row = (tiles - 2) * kMost;
+    const int upper = (kMost + rest + 1) / 2, lower = kMost + rest - upper;
+    if (tile == tiles - 2) return {row, row, upper, height_of<kMost>(upper)};
+    return {row + upper, row + height_of<kMost>(upper), lower, height_of<kMost>(lower)};
+  }
+
+  // Of all tiles together.
+  TL_INLINE std::int64_t packed_height() const {
+    const RowTile last = at(count() - 1);
+    return last.packed_row + last.height;
+  }
+};
 
 template <int kValue>
 struct Number {
@@ -70,21 +81,19 @@ struct Number {
 };
 
 // Calls f with the height as a compile-time constant.
-template <typename F>
+template <int kMost, typename F>
 TL_INLINE void with_height(int height, F&& f) {
-  switch (height) {
-    case 1: return f(Number<1>{});
-    case 2: return f(Number<2>{});
-#if defined(__AVX2__)
-    case 3: return f(Number<3>{});
-    case 4: return f(Number<4>{});
-#endif
-#if defined(__AVX512F__)
-    case 6: return f(Number<6>{});
-    case 8: return f(Number<8>{});
-#endif
-    default: return f(Number<kTileRows>{});
+  if (height == 1) return f(Number<1>{});
+  if (height == 2) return f(Number<2>{});
+  if constexpr (kMost > 4) {
+    if (height == 3) return f(Number<3>{});
+    if (height == 4) return f(Number<4>{});
   }
+  if constexpr (kMost > 6) {
+    if (height == 6) return f(Number<6>{});
+    if (height == 8) return f(Number<8>{});
+  }
+  f(Number<kMost>{});
 }
 
 // Where a tile of results lies and how much of it exists.
@@ -95,7 +104,8 @@ struct OutputTile {
   int columns;  // real columns of the kPanels * 16
 };
 
-TL_INLINE OutputTile output_tile(const MatmulTask& task, const RowTile& rows, std::int64_t panel, int panels) {
+TL_INLINE OutputTile output_tile(const MatmulTask& task, const RowTile& rows, std::int64_t panel,
+                                 int panels) {
   const std::int64_t left = task.n - panel * kLanes;
   const int most = panels * kLanes;
   return {task.y + rows.row * task.y_stride + panel * kLanes, task.y_stride, rows.rows,
@@ -121,7 +131,8 @@ TL_INLINE void load_whole_tile(F32x16 (&acc)[kRows][kPanels], const float* y, st
 }
 
 template <int kRows, int kPanels>
-TL_INLINE void store_whole_tile(const F32x16 (&acc)[kRows][kPanels], float* y, std::int64_t stride) {
+TL_INLINE void store_whole_tile(const F32x16 (&acc)[kRows][kPanels], float* y,
+                                std::int64_t stride) {
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
@@ -129,7 +140,8 @@ TL_INLINE void store_whole_tile(const F32x16 (&acc)[kRows][kPanels], float* y, s
   }
 }
 
-// The results so far where `resume`, else zeros. Tiles at the edge go through a whole tile of their own.
+// The results so far where `resume`, else zeros. Tiles at the edge go through a whole tile of their
+// own.
 template <int kRows, int kPanels>
 TL_INLINE void start_tile(F32x16 (&acc)[kRows][kPanels], const OutputTile& tile, bool resume) {
   if (!resume) {

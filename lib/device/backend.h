@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device/limit_probe.h"
 #include "device/ops.h"
 
 namespace tinyloop {
@@ -22,5 +23,12 @@ std::unique_ptr<Ops> make_ops(std::string_view backend, const BackendOptions& op
 
 // Instruction sets compiled in that this CPU can run, best first.
 std::vector<std::string> usable_isas();
+
+// Measurements of the device's limits with its own threads and instruction set; `ops` must outlive
+// them. Reads an array of `array_bytes` for the memory limit. Throws Error(device) if it is refused.
+std::vector<LimitProbe> limit_probes(Ops& ops, std::size_t array_bytes);
+
+// Bytes of the last-level cache of the host; 0: unknown.
+std::size_t last_level_cache_bytes();
 
 }  // namespace tinyloop

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "error.h"
+#include "kv/hidden_codec.h"
 #include "random.h"
 
 namespace tinyloop {
@@ -84,14 +85,14 @@ struct Forward::Memory {
   DevicePtr angles;  // [rows][head_dim / 2][2]
   DeviceBuffer logits;
 
-  std::vector<std::int32_t> slots;     // of the rows of this call
-  std::vector<KvRow> places;           // of the rows of this call
-  struct Branch {                      // a further cache that a row's K and V go to
+  std::vector<std::int32_t> slots;  // of the rows of this call
+  std::vector<KvRow> places;        // of the rows of this call
+  struct Branch {                   // a further cache that a row's K and V go to
     std::size_t row;
     std::int32_t sequence;
   };
   std::vector<Branch> branches;
-  std::vector<const KvCache*> caches;  // the sequences of this call
+  std::vector<KvCache*> caches;  // the sequences of this call
   std::vector<KvSegments> sequences;
   KvGeometry geometry;
   std::int64_t head_rows = 0;  // of the latest leave
@@ -157,7 +158,7 @@ std::size_t Forward::working_bytes() const {
 }
 
 // The cache's number among the sequences of this call.
-std::int32_t Forward::sequence_of(const KvCache& cache) {
+std::int32_t Forward::sequence_of(KvCache& cache) {
   Memory& m = *memory_;
   std::size_t sequence = 0;
   while (sequence < m.caches.size() && m.caches[sequence] != &cache) ++sequence;
@@ -182,7 +183,7 @@ void Forward::place(std::span<const Row> rows) {
   for (const Row& row : rows) {
     m.slots.push_back(row.slot);
     m.places.push_back({sequence_of(*row.cache), 0, row.position});
-    for (const KvCache* branch : row.also) {
+    for (KvCache* branch : row.also) {
       m.branches.push_back({m.places.size() - 1, sequence_of(*branch)});
     }
     for (const float frequency : m.frequencies) {
@@ -360,6 +361,21 @@ void Forward::run_layer(const Layer& layer, std::int64_t rows) {
 void Forward::run_attention(const Layer& layer, std::int64_t rows) {
   const ModelConfig& config = model_.config();
   Memory& m = *memory_;
+  if (plan_.stored_hidden != HiddenMode::none) round_inputs(rows);
+  project(layer, rows);
+  for (const KvRow& place : m.places) {
+    m.caches[static_cast<std::size_t>(place.sequence)]->verify(place.plane);
+  }
+  ops_.attention(m.attended, m.qkv, m.places, m.sequences,
+                 {config.heads, m.geometry, plan_.window,
+                  static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))});
+  ops_.matmul(m.branch, m.attended, layer.out, rows);
+}
+
+// qkv = qkv_weights(normed), rotated; K and V are stored.
+void Forward::project(const Layer& layer, std::int64_t rows) {
+  const ModelConfig& config = model_.config();
+  Memory& m = *memory_;
   const Rows k = m.qkv.columns(config.q_width());
   const Rows v = k.columns(config.kv_width());
   ops_.matmul(m.qkv, m.normed, layer.qkv, rows);
@@ -374,13 +390,61 @@ void Forward::run_attention(const Layer& layer, std::int64_t rows) {
     const auto floats = static_cast<std::int64_t>(branch.row) * k.stride;
     ops_.append(k.columns(floats), v.columns(floats), {&place, 1}, m.sequences, m.geometry);
   }
-  for (const KvRow& place : m.places) {
-    m.caches[static_cast<std::size_t>(place.sequence)]->verify(place.plane);
+}
+
+// Store-h: normed becomes what a snapshot keeps of it, so that a run that reads one sees the same.
+void Forward::round_inputs(std::int64_t rows) {
+  Memory& m = *memory_;
+  const auto hidden = static_cast<std::size_t>(model_.config().hidden);
+  m.host_rows.resize(static_cast<std::size_t>(rows) * hidden);
+  ops_.download(m.host_rows.data(), m.normed.data, m.host_rows.size() * sizeof(float));
+  for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
+    const KvRow& place = m.places[r];
+    encode_hidden(
+        plan_.stored_hidden, std::span(m.host_rows).subspan(r * hidden, hidden),
+        m.caches[static_cast<std::size_t>(place.sequence)]->record(place.plane, place.position));
   }
-  ops_.attention(m.attended, m.qkv, m.places, m.sequences,
-                 {config.heads, m.geometry, plan_.window,
-                  static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))});
-  ops_.matmul(m.branch, m.attended, layer.out, rows);
+  ops_.upload(m.normed.data, m.host_rows.data(), m.host_rows.size() * sizeof(float));
+}
+
+void Forward::restore(KvCache& cache) {
+  if (plan_.stored_hidden == HiddenMode::none) return;
+  Memory& m = *memory_;
+  const ModelConfig& config = model_.config();
+  const auto hidden = static_cast<std::size_t>(config.hidden);
+  const auto restore_plane = [&](const Layer& layer, std::int32_t plane) {
+    for (KvRow& row : m.places) {
+      row.plane = plane;
+      const auto r = static_cast<std::size_t>(&row - m.places.data());
+      decode_hidden(plan_.stored_hidden, cache.record(plane, row.position),
+                    std::span(m.host_rows).subspan(r * hidden, hidden));
+    }
+    ops_.upload(m.normed.data, m.host_rows.data(), m.host_rows.size() * sizeof(float));
+    project(layer, static_cast<std::int64_t>(m.places.size()));
+  };
+  std::vector<Row> rows;
+  for (std::int64_t begin = cache.first_record(); begin < cache.length();
+       begin += static_cast<std::int64_t>(rows.size())) {
+    rows.clear();
+    const std::int64_t end = std::min(begin + max_rows_, cache.length());
+    for (std::int64_t position = begin; position < end; ++position) {
+      rows.push_back({&cache, position, 0, 0, 0});
+    }
+    place(rows);
+    m.host_rows.resize(rows.size() * hidden);
+    auto layer = m.layers.begin();
+    for (std::int32_t i = 0; i < config.prelude_layers; ++i) {
+      restore_plane(*layer++, plan_.prelude_plane(i));
+    }
+    for (std::int32_t i = 0; i < config.core_layers; ++i, ++layer) {
+      for (std::int32_t loop = 0; loop < plan_.loops; ++loop) {
+        restore_plane(*layer, plan_.core_plane(loop, i));
+      }
+    }
+    for (std::int32_t i = 0; i < config.coda_layers; ++i) {
+      restore_plane(*layer++, plan_.coda_plane(i));
+    }
+  }
 }
 
 // branch = down(silu(gate(normed)) * up(normed))
@@ -398,9 +462,9 @@ void Forward::end_early(std::span<const Row> rows) {
   std::vector<KvCopy> copies;
   for (const Row& row : rows) {
     const LoopPlan& plan = row.cache->plan();
-    std::vector<const KvCache*> caches(row.also.begin(), row.also.end());
+    std::vector<KvCache*> caches(row.also.begin(), row.also.end());
     caches.push_back(row.cache);
-    for (const KvCache* cache : caches) {
+    for (KvCache* cache : caches) {
       const std::int32_t sequence = sequence_of(*cache);
       for (std::int32_t loop = row.loop; loop < plan.slots(); ++loop) {
         for (std::int32_t layer = 0; layer < plan.core_layers; ++layer) {

@@ -71,6 +71,10 @@ class Forward {
   std::span<const float> head_inputs();
   std::span<const float> head(std::span<const float> vector);
 
+  // Computes keys and values of a cache that was made from a snapshot in a store-h mode; does
+  // nothing in the others.
+  void restore(KvCache& cache);
+
   // The hidden states of the rows as they stand, host memory [rows][hidden], valid until the next
   // call: what is handed to the next loop.
   std::span<const float> states(std::span<const Row> rows);
@@ -94,10 +98,12 @@ class Forward {
   struct Layer;
   struct Memory;
   void place(std::span<const Row> rows);
-  std::int32_t sequence_of(const KvCache& cache);
+  std::int32_t sequence_of(KvCache& cache);
   std::span<const float> downloaded(Rows from, std::size_t rows);
   void run_layer(const Layer& layer, std::int64_t rows);
   void run_attention(const Layer& layer, std::int64_t rows);
+  void project(const Layer& layer, std::int64_t rows);
+  void round_inputs(std::int64_t rows);
   void run_mlp(const Layer& layer, std::int64_t rows);
   std::span<const float> run_head(std::int64_t rows);
 

@@ -12,10 +12,18 @@ namespace {
 
 constexpr std::size_t kDigits = 16;  // of 64 bits
 
+// Look-ups read ten thousand names, so this is no general parser.
 std::optional<std::uint64_t> parse_hex(std::string_view text) {
-  if (text.find_first_not_of("0123456789abcdef") != std::string_view::npos) return std::nullopt;
   std::uint64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value, 16);
+  for (const char c : text) {
+    if (c >= '0' && c <= '9') {
+      value = value << 4 | static_cast<std::uint64_t>(c - '0');
+    } else if (c >= 'a' && c <= 'f') {
+      value = value << 4 | static_cast<std::uint64_t>(c - 'a' + 10);
+    } else {
+      return std::nullopt;
+    }
+  }
   return value;
 }
 

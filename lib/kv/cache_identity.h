@@ -22,7 +22,7 @@ inline constexpr int kSnapshotVersion = 1;
 struct CacheIdentity {
   std::string model;          // fingerprint
   std::string arithmetic;     // of the device, "cpu-1"
-  std::string kv;             // storage mode
+  std::string kv;             // storage mode, those of store-h included
   std::string initial_state;  // "" where it is not free
   std::string exit;           // exit rule, "" for none
   std::int32_t loops = 0;

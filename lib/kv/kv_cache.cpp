@@ -33,9 +33,11 @@ struct AttachedPlanes {
 
 }  // namespace
 
-KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode)
-    : ops_(&ops), plan_(plan) {
+KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode) : ops_(&ops), plan_(plan) {
   geometry_ = {mode, plan.kv_heads, plan.head_dim};
+  if (plan.stored_hidden == HiddenMode::none) return;
+  record_bytes_ = hidden_record_bytes(plan.stored_hidden, plan.hidden);
+  records_.resize(static_cast<std::size_t>(planes()));
 }
 
 KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode,
@@ -43,9 +45,16 @@ KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode,
     : KvCache(ops, plan, mode) {
   assert(snapshot->serves(length));
   const SnapshotShape& shape = snapshot->shape();
-  const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
-  if (shape.planes != planes() || shape.kv_heads != geometry_.kv_heads || shape.tile_bytes != tile) {
+  const bool hidden = record_bytes_ > 0;
+  const auto tile =
+      static_cast<std::int64_t>(hidden ? kTile * record_bytes_ : geometry_.tile_bytes());
+  if (shape.planes != planes() || shape.kv_heads != (hidden ? 1 : geometry_.kv_heads) ||
+      shape.tile_bytes != tile) {
     throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot->path());
+  }
+  if (hidden) {
+    take_records(*snapshot, length);
+    return;
   }
   auto attached = std::make_shared<const AttachedPlanes>(ops, snapshot);
   segments_.push_back(
@@ -56,6 +65,32 @@ KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode,
   end_sharing_at(length);
 }
 
+void KvCache::take_records(const Snapshot& snapshot, std::int64_t length) {
+  snapshot.verify_all();
+  const SnapshotShape& shape = snapshot.shape();
+  first_record_ = shape.first_tile * kTile;
+  const auto bytes = static_cast<std::size_t>(length - first_record_) * record_bytes_;
+  for (std::int32_t plane = 0; plane < planes(); ++plane) {
+    const std::span<const std::byte> stored =
+        snapshot.kv().subspan(static_cast<std::size_t>(plane * shape.plane_bytes()), bytes);
+    records_[static_cast<std::size_t>(plane)].assign(stored.begin(), stored.end());
+  }
+  std::int64_t have = shape.first_tile;
+  while (have * kTile < length) {
+    const std::int64_t next = plan_.window > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
+    add_segment(have, next - have);
+    have = next;
+  }
+  length_ = length;
+}
+
+std::span<std::byte> KvCache::record(std::int32_t plane, std::int64_t position) {
+  std::vector<std::byte>& records = records_[static_cast<std::size_t>(plane)];
+  const auto end = static_cast<std::size_t>(position + 1 - first_record_) * record_bytes_;
+  if (records.size() < end) records.resize(end);
+  return std::span(records).subspan(end - record_bytes_, record_bytes_);
+}
+
 void KvCache::verify(std::int32_t plane) const {
   for (const Holder& holder : memory_) {
     if (holder.snapshot) holder.snapshot->verify(plane);
@@ -64,8 +99,13 @@ void KvCache::verify(std::int32_t plane) const {
 
 // One position may still be taken back: the last one can be run again.
 SnapshotShape KvCache::snapshot_shape() const {
-  const std::int64_t first_seen = plan_.window > 0 ? std::max<std::int64_t>(0, length_ - plan_.window) : 0;
+  const std::int64_t first_seen =
+      plan_.window > 0 ? std::max<std::int64_t>(0, length_ - plan_.window) : 0;
   const std::int64_t first_tile = std::max(first_seen, first_position()) / kTile;
+  if (record_bytes_ > 0) {
+    return {planes(), 1, first_tile, (length_ + kTile - 1) / kTile - first_tile,
+            kTile * static_cast<std::int64_t>(record_bytes_)};
+  }
   return {planes(), geometry_.kv_heads, first_tile, (length_ + kTile - 1) / kTile - first_tile,
           static_cast<std::int64_t>(geometry_.tile_bytes())};
 }
@@ -73,6 +113,15 @@ SnapshotShape KvCache::snapshot_shape() const {
 void KvCache::read_plane(std::int32_t plane, std::span<std::byte> to) const {
   const SnapshotShape shape = snapshot_shape();
   assert(static_cast<std::int64_t>(to.size()) == shape.plane_bytes());
+  if (record_bytes_ > 0) {
+    const std::vector<std::byte>& records = records_[static_cast<std::size_t>(plane)];
+    const std::int64_t first = shape.first_tile * kTile;
+    const std::span<const std::byte> kept =
+        std::span(records).subspan(static_cast<std::size_t>(first - first_record_) * record_bytes_,
+                                   static_cast<std::size_t>(length_ - first) * record_bytes_);
+    std::fill(std::copy(kept.begin(), kept.end(), to.begin()), to.end(), std::byte{0});
+    return;
+  }
   verify(plane);
   for (const KvSegment& segment : segments_) {
     const std::int64_t first = std::max(segment.first_tile, shape.first_tile);
@@ -160,6 +209,10 @@ void KvCache::crop(std::int64_t length) {
     segments_.clear();
     memory_.clear();
     shared_tiles_ = 0;
+  }
+  if (length == 0) {
+    first_record_ = 0;
+    for (std::vector<std::byte>& records : records_) records.clear();
   }
   if (length < shared_tiles_ * kTile) end_sharing_at(length);
   length_ = length;

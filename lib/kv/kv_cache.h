@@ -11,6 +11,7 @@
 
 #include "device/kv_tile.h"
 #include "device/ops.h"
+#include "kv/hidden_codec.h"
 #include "kv/snapshot.h"
 #include "model/loop_plan.h"
 
@@ -22,7 +23,8 @@ class KvCache {
   KvCache(Ops& ops, const LoopPlan& plan, KvMode mode);
   // Begins with the first `length` positions of a snapshot, used where it is mapped but for a last
   // partial tile, which is copied. The snapshot serves(length). Throws Error(data) if its shape is
-  // another one.
+  // another one. In the store-h modes the planes are checked here, throwing DamagedSnapshot, and
+  // the tiles are empty: Forward::restore() fills them from the records.
   KvCache(Ops& ops, const LoopPlan& plan, KvMode mode, std::shared_ptr<const Snapshot> snapshot,
           std::int64_t length);
   KvCache(KvCache&&) = default;
@@ -56,12 +58,16 @@ class KvCache {
   // Throws DamagedSnapshot; the cache is then void.
   void verify(std::int32_t plane) const;
 
+  // The store-h modes' records, [planes][positions], kept in host memory from first_record() on.
+  HiddenMode stored_hidden() const { return plan_.stored_hidden; }
+  std::int64_t first_record() const { return first_record_; }
+  std::span<std::byte> record(std::int32_t plane, std::int64_t position);
+
   // What a snapshot of the whole cache holds, and how it gets there; see SnapshotContent.
   SnapshotShape snapshot_shape() const;
   void read_plane(std::int32_t plane, std::span<std::byte> to) const;
   // Stores what read_plane() gave for `shape` in this cache's own plane; there is room for it.
-  void write_plane(std::int32_t plane, const SnapshotShape& shape,
-                   std::span<const std::byte> from);
+  void write_plane(std::int32_t plane, const SnapshotShape& shape, std::span<const std::byte> from);
 
   KvSegments segments() const { return segments_; }
   std::int64_t first_position() const;  // the first one that still has memory
@@ -71,6 +77,7 @@ class KvCache {
   KvCache(const KvCache&) = default;  // fork() completes the copy
   void add_segment(std::int64_t first_tile, std::int64_t tiles);
   void end_sharing_at(std::int64_t length);
+  void take_records(const Snapshot& snapshot, std::int64_t length);
 
   Ops* ops_;
   KvGeometry geometry_;
@@ -84,6 +91,9 @@ class KvCache {
   };
   std::vector<Holder> memory_;  // in the segments' order
   std::vector<KvSegment> segments_;
+  std::size_t record_bytes_ = 0;  // 0: not a store-h mode
+  std::int64_t first_record_ = 0;
+  std::vector<std::vector<std::byte>> records_;  // of each plane
 };
 
 }  // namespace tinyloop

@@ -10,14 +10,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <thread>
 
 #include "error.h"
 #include "files/temporary_file.h"
@@ -32,6 +35,7 @@ constexpr std::string_view kPolicies[] = {"shortest", "lru", "cost"};
 constexpr int kPoolVersion = 1;
 constexpr std::size_t kIdentityDigits = 32;
 constexpr std::time_t kStaleSeconds = 3600;
+constexpr int kSettleTries = 50;
 
 [[noreturn]] void fail(const std::string& path, int error) {
   throw Error(ErrorKind::io, "{}: {}", path, std::generic_category().message(error));
@@ -46,6 +50,13 @@ int for_each_name(const std::string& path, const std::function<void(std::string_
   const int error = errno;
   ::closedir(folder);
   return error;
+}
+
+// In nanoseconds; 0 if there is nothing.
+std::int64_t changed_at(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return 0;
+  return static_cast<std::int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
 void make_folder(const std::string& path) {
@@ -200,6 +211,22 @@ std::vector<PoolEntry> PoolFolder::entries() const {
     for (const EntryKey& key : keys_here) all.push_back({identity, key});
   }
   return all;
+}
+
+std::int64_t PoolFolder::listing_state(const std::string& identity) const {
+  return changed_at(identity_path(identity));
+}
+
+std::int64_t PoolFolder::settled_listing_state(const std::string& identity) const {
+  const std::int64_t state = listing_state(identity);
+  const std::string clock = path_ + "/uses.log";  // any file: only the file system's time counts
+  const timespec now[] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+  for (int tries = 0; tries < kSettleTries; ++tries) {
+    if (::utimensat(AT_FDCWD, clock.c_str(), now, 0) != 0) return 0;
+    if (changed_at(clock) > state) return state;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return 0;
 }
 
 std::int64_t PoolFolder::bytes_of(const PoolEntry& entry) const {

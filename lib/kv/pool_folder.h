@@ -58,6 +58,14 @@ class PoolFolder {
   std::vector<std::string> identities() const;
   std::vector<EntryKey> keys(const std::string& identity) const;
   std::vector<PoolEntry> entries() const;
+  // The time of the latest change of keys(), in nanoseconds; 0 if there is no such folder.
+  std::int64_t listing_state(const std::string& identity) const;
+  // The same, when the file system's clock has gone on, so that any change to come gives another
+  // one; 0 if it does not go on.
+  std::int64_t settled_listing_state(const std::string& identity) const;
+  std::string order_path(const std::string& identity) const {
+    return identity_path(identity) + ".order";
+  }
   // -1 if it is gone.
   std::int64_t bytes_of(const PoolEntry& entry) const;
   // Returns whether it was there; a reader that has it mapped is not hurt. Throws Error(io).

@@ -2,11 +2,14 @@
 // Bisection over entries by their ids, and the file that remembers the order.
 #include "kv/pool_order.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
-#include <unordered_set>
+#include <functional>
+#include <system_error>
 
 #include "files/temporary_file.h"
 
@@ -14,25 +17,34 @@ namespace tinyloop {
 
 namespace {
 
+constexpr std::string_view kListing = "listing ";
 constexpr std::size_t kNeighbours = 4;      // looked at on each side of the prompt's place
 constexpr std::size_t kMostUnordered = 64;  // missing in the order and looked at one by one
-
-struct KeyHash {
-  std::size_t operator()(const EntryKey& key) const { return key.low; }
-};
-using KeySet = std::unordered_set<EntryKey, KeyHash>;
 
 struct Split {
   std::vector<EntryKey> ordered, rest;
 };
 
+// Those of `order` that are present, and those present that it lacks.
 Split split(std::vector<EntryKey> present, const std::vector<EntryKey>& order) {
-  KeySet left(present.begin(), present.end());
+  if (present == order) return {order, {}};
+  const auto by_hash = [](const EntryKey& a, const EntryKey& b) { return a.low < b.low; };
+  std::sort(present.begin(), present.end(), by_hash);
+  std::vector<bool> taken(present.size());
   Split result;
+  result.ordered.reserve(order.size());
   for (const EntryKey& key : order) {
-    if (left.erase(key) > 0) result.ordered.push_back(key);
+    auto at = std::lower_bound(present.begin(), present.end(), key, by_hash);
+    while (at != present.end() && at->low == key.low && *at != key) ++at;
+    if (at == present.end() || *at != key) continue;
+    const auto index = static_cast<std::size_t>(at - present.begin());
+    if (taken[index]) continue;
+    taken[index] = true;
+    result.ordered.push_back(key);
   }
-  result.rest.assign(left.begin(), left.end());
+  for (std::size_t i = 0; i < present.size(); ++i) {
+    if (!taken[i]) result.rest.push_back(present[i]);
+  }
   // Longest first, and the same on every machine.
   std::sort(result.rest.begin(), result.rest.end(), std::greater<>());
   return result;
@@ -87,14 +99,23 @@ std::vector<EntryKey> most_similar(std::span<const TokenId> ids, std::vector<Ent
   return best;
 }
 
-std::vector<EntryKey> read_order(const std::string& path) {
+Order read_order(const std::string& path) {
+  Order order;
+  std::string text;
+  std::error_code error;
+  const std::uintmax_t size = std::filesystem::file_size(path, error);
+  if (error) return order;
+  text.resize(size);
   std::ifstream file(path, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  std::vector<EntryKey> order;
+  file.read(text.data(), static_cast<std::streamsize>(size));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.starts_with(kListing)) {
+    std::from_chars(text.data() + kListing.size(), text.data() + text.size(), order.listing);
+  }
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
     if (const auto key = EntryKey::parse(std::string_view(text).substr(begin, end - begin))) {
-      order.push_back(*key);
+      order.keys.push_back(*key);
     }
     begin = end + 1;
   }
@@ -113,9 +134,10 @@ std::vector<EntryKey> updated_order(std::vector<EntryKey> present,
   return keys.ordered;
 }
 
-void write_order(const std::string& path, std::span<const EntryKey> order) {
+void write_order(const std::string& path, const Order& order) {
   AtomicFile file(path);
-  for (const EntryKey& key : order) file.write(key.text() + "\n");
+  file.write(fmt::format("{}{}\n", kListing, order.listing));
+  for (const EntryKey& key : order.keys) file.write(key.text() + "\n");
   file.commit();
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An identity's entries in the order of their ids, kept in a file `order`, so that the entry that
-// shares the most ids with a prompt is found by bisection. Derived and never trusted: names that
-// are gone are skipped, names that are missing are looked at one by one, and whoever is found is
-// compared id by id by the caller.
+// An identity's entries in the order of their ids, kept in a file IDENTITY.order, so that the entry
+// that shares the most ids with a prompt is found by bisection. Derived and never trusted: names
+// that are gone are skipped, names that are missing are looked at one by one, and whoever is found
+// is compared id by id by the caller.
 #pragma once
 
 #include <functional>
@@ -26,14 +26,20 @@ std::int64_t shared_length(std::span<const TokenId> a, std::span<const TokenId> 
 std::vector<EntryKey> most_similar(std::span<const TokenId> ids, std::vector<EntryKey> present,
                                    const std::vector<EntryKey>& order, const IdsOf& ids_of);
 
+struct Order {
+  // The state of the listing that the keys are all of, see PoolFolder::listing_state; 0: unknown.
+  std::int64_t listing = 0;
+  std::vector<EntryKey> keys;
+};
+
 // Missing or unreadable: empty. Lines that are no keys are skipped.
-std::vector<EntryKey> read_order(const std::string& path);
+Order read_order(const std::string& path);
 
 // `present` in order of ids, those that `order` holds already kept as they stand.
 std::vector<EntryKey> updated_order(std::vector<EntryKey> present,
                                     const std::vector<EntryKey>& order, const IdsOf& ids_of);
 
 // Throws Error(io).
-void write_order(const std::string& path, std::span<const EntryKey> order);
+void write_order(const std::string& path, const Order& order);
 
 }  // namespace tinyloop

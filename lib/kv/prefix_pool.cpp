@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <ctime>
 #include <map>
-#include <set>
 #include <unordered_set>
 
 #include "kv/pool_order.h"
@@ -61,6 +60,7 @@ std::string_view name_of(MatchKind kind) { return kMatchNames[static_cast<std::s
 
 struct PrefixPool::Lookup {
   std::span<const TokenId> ids;
+  Order order;
   std::vector<EntryKey> present;
   OpenEntries entries;
 };
@@ -85,7 +85,15 @@ PoolMatch PrefixPool::lookup(std::span<const TokenId> ids, bool crop) const {
   PoolMatch best;
   try {
     folder_.settings();
-    Lookup lookup{ids, folder_.keys(identity_folder_), {folder_, identity_, identity_folder_}};
+    Lookup lookup{ids,
+                  read_order(folder_.order_path(identity_folder_)),
+                  {},
+                  {folder_, identity_, identity_folder_}};
+    // The order's keys are all there are if the folder has not changed since; a listing of ten
+    // thousand names takes longer than all the rest.
+    const std::int64_t state = folder_.listing_state(identity_folder_);
+    lookup.present = state != 0 && state == lookup.order.listing ? lookup.order.keys
+                                                                 : folder_.keys(identity_folder_);
     if (auto exact = exact_match(lookup)) best = std::move(*exact);
     if (crop && best.kind != MatchKind::whole) crop_match(lookup, best);
     best.warning = lookup.entries.warning();
@@ -99,12 +107,14 @@ PoolMatch PrefixPool::lookup(std::span<const TokenId> ids, bool crop) const {
 
 // The longest entry that is a prefix of the prompt: one hash for each length that is there.
 std::optional<PoolMatch> PrefixPool::exact_match(Lookup& lookup) const {
-  std::set<std::int64_t> lengths;
-  std::unordered_set<std::uint64_t> hashes;
+  std::vector<std::int64_t> lengths;
+  std::vector<EntryKey> fitting;
   for (const EntryKey& key : lookup.present) {
-    if (key.length > static_cast<std::int64_t>(lookup.ids.size())) continue;
-    lengths.insert(key.length);
-    hashes.insert(key.low);
+    if (key.length <= static_cast<std::int64_t>(lookup.ids.size())) fitting.push_back(key);
+  }
+  std::sort(fitting.begin(), fitting.end());
+  for (const EntryKey& key : fitting) {
+    if (lengths.empty() || lengths.back() != key.length) lengths.push_back(key.length);
   }
   std::vector<EntryKey> candidates;
   PrefixHasher hasher(identity_);
@@ -113,7 +123,7 @@ std::optional<PoolMatch> PrefixPool::exact_match(Lookup& lookup) const {
     hasher.add(lookup.ids.subspan(hashed, static_cast<std::size_t>(length) - hashed));
     hashed = static_cast<std::size_t>(length);
     const EntryKey key = hasher.key();
-    if (hashes.contains(key.low)) candidates.push_back(key);
+    if (std::binary_search(fitting.begin(), fitting.end(), key)) candidates.push_back(key);
   }
   for (auto key = candidates.rbegin(); key != candidates.rend(); ++key) {
     const auto snapshot = lookup.entries.open(*key);
@@ -136,9 +146,7 @@ void PrefixPool::crop_match(Lookup& lookup, PoolMatch& best) const {
     if (!snapshot) return std::nullopt;
     return snapshot->ids();
   };
-  const std::vector<EntryKey> order =
-      read_order(folder_.identity_path(identity_folder_) + "/order");
-  for (const EntryKey& key : most_similar(lookup.ids, lookup.present, order, ids_of)) {
+  for (const EntryKey& key : most_similar(lookup.ids, lookup.present, lookup.order.keys, ids_of)) {
     const auto snapshot = lookup.entries.open(key);
     // The last position is computed anew: what the head multiplies there is not in the entry.
     const std::int64_t length = std::min(shared_length(snapshot->ids(), lookup.ids),
@@ -155,14 +163,15 @@ std::shared_ptr<const Snapshot> PrefixPool::verified(std::span<const TokenId> id
   const EntryKey key = key_of(identity_, ids);
   const PoolEntry entry{identity_folder_, key};
   if (folder_.bytes_of(entry) < 0) return nullptr;
-  OpenEntries entries(folder_, identity_, identity_folder_);
   try {
-    const auto snapshot = entries.open(key);
-    if (snapshot && std::ranges::equal(snapshot->ids(), ids)) {
+    const auto snapshot = Snapshot::open(folder_.entry_path(entry));
+    if (snapshot->identity() == identity_ && std::ranges::equal(snapshot->ids(), ids)) {
       snapshot->verify_all();
       return snapshot;
     }
-  } catch (const DamagedSnapshot&) {
+  } catch (const Error& error) {
+    if (folder_.bytes_of(entry) < 0) return nullptr;  // evicted a moment ago
+    if (error.kind() != ErrorKind::data) throw;       // not damaged, but not for us
   }
   folder_.remove(entry);
   return nullptr;
@@ -178,10 +187,10 @@ EntryKey PrefixPool::publish(SnapshotContent content) {
   std::unique_ptr<TensorFileWriter> writer;
   try {
     writer = write_snapshot(folder_.entry_path(entry), content);
-  } catch (const Error&) {
+  } catch (const Error& error) {
     // Where eviction by bytes is allowed, a disk that is full before the limit is reached gets one
     // entry smaller.
-    if (settings.max_bytes == 0 ||
+    if (error.kind() != ErrorKind::io || settings.max_bytes == 0 ||
         evict_now(folder_, {std::max<std::int64_t>(0, size() - 1), -1, settings.policy}).empty()) {
       throw;
     }
@@ -215,12 +224,16 @@ void PrefixPool::touch(const EntryKey& key) const { uses_.add_registration(key, 
 
 void PrefixPool::update_order() const {
   OpenEntries entries(folder_, identity_, identity_folder_);
-  const std::string path = folder_.identity_path(identity_folder_) + "/order";
-  write_order(path, updated_order(folder_.keys(identity_folder_), read_order(path),
-                                  [&](const EntryKey& key) {
-                                    const auto snapshot = entries.open(key);
-                                    return snapshot ? std::optional(snapshot->ids()) : std::nullopt;
-                                  }));
+  const std::string path = folder_.order_path(identity_folder_);
+  Order order;
+  order.listing = folder_.settled_listing_state(identity_folder_);
+  const std::vector<EntryKey> present = folder_.keys(identity_folder_);
+  order.keys = updated_order(present, read_order(path).keys, [&](const EntryKey& key) {
+    const auto snapshot = entries.open(key);
+    return snapshot ? std::optional(snapshot->ids()) : std::nullopt;
+  });
+  if (order.keys.size() != present.size()) order.listing = 0;  // what cannot be read is not in it
+  write_order(path, order);
 }
 
 std::int64_t PrefixPool::size() const {

@@ -56,7 +56,7 @@ class PrefixPool {
   // one id is left to compute unless the match is whole. Never throws: trouble is a warning.
   PoolMatch lookup(std::span<const TokenId> ids, bool crop = true) const;
   // The entry of exactly these ids, if it is there and sound in every byte; a damaged one is
-  // removed.
+  // removed. Throws Error(io) if it is there and cannot be read.
   std::shared_ptr<const Snapshot> verified(std::span<const TokenId> ids) const;
 
   // Writes an entry (identity and creation time are filled in here), evicts what is then too much,

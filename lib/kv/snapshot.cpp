@@ -102,7 +102,9 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
   s.ids_ = s.file_.at("ids").as<std::int32_t>();
   s.last_ = s.file_.at("last").as<float>();
   const TensorView& kv = s.file_.at("kv");
-  if (kv.type != TensorType::u8 || kv.shape.size() != 4 || s.ids_.empty() || s.last_.empty()) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 24;  // planes and heads
+  if (kv.type != TensorType::u8 || kv.shape.size() != 4 || kv.shape[0] > kMost ||
+      kv.shape[1] > kMost || s.ids_.empty() || s.last_.empty()) {
     fields.fail("a tensor has the wrong shape");
   }
   s.kv_ = kv.bytes;
@@ -119,7 +121,7 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
                               static_cast<std::size_t>(s.kv_.data() - whole.data()));
   std::uint64_t checksum = 0;
   const std::string& digits = fields.text("checksum");
-  if (digits.size() != kDigits || !parse(digits, checksum, 16) || !head_is_sound(head, checksum)) {
+  if (!parse(digits, checksum, 16) || hex(checksum) != digits || !head_is_sound(head, checksum)) {
     fields.fail("the checksum of header and ids differs");
   }
   const std::string& planes = fields.text("plane_checksums");

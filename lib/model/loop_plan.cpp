@@ -3,9 +3,26 @@
 // Not the cache itself: that is kv/.
 #include "model/loop_plan.h"
 
+#include <iterator>
+
 #include "error.h"
 
 namespace tinyloop {
+
+namespace {
+
+constexpr std::string_view kHiddenNames[] = {"", "h16", "h8", "h4"};
+
+}  // namespace
+
+std::string_view name_of(HiddenMode mode) { return kHiddenNames[static_cast<std::size_t>(mode)]; }
+
+HiddenMode parse_hidden_mode(std::string_view name) {
+  for (std::size_t i = 1; i < std::size(kHiddenNames); ++i) {
+    if (kHiddenNames[i] == name) return static_cast<HiddenMode>(i);
+  }
+  return HiddenMode::none;
+}
 
 LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int64_t window) {
   const std::int32_t wanted = loops == 0 ? config.default_loops : loops;
@@ -30,6 +47,7 @@ LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int6
   plan.kv_heads = config.kv_heads;
   plan.head_dim = config.head_dim;
   plan.window = window;
+  plan.hidden = config.hidden;
   return plan;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Opens a .tinyloop file: every claim of its header is checked before a view is handed out; weights
-// are not read. Not the writer (model_writer), but the table of tensors that both go by is here.
+// are not read. A model in memory is bound the same way. Not the writer (model_writer), but the
+// table of tensors that both go by is here.
 #include "model/model.h"
 
 #include <xxhash.h>
@@ -141,21 +142,11 @@ void read_hashes(std::string_view text, std::vector<StoredTensor>& stored, std::
   if (!text.empty()) throw Error(ErrorKind::data, "{}: the metadata hold too many hashes", where);
 }
 
-WeightView weight_of(const TensorFile& file, const ModelTensor& tensor) {
-  const TensorView& data = file.at(tensor.name);
-  WeightView view;
-  view.type = weight_type(data.type).value();
-  view.n = tensor.n;
-  view.k = tensor.k;
-  view.data = data.bytes;
-  if (is_quantised(view.type)) view.scales = file.at(tensor.name + ".scales").bytes;
-  return view;
-}
-
 }  // namespace
 
 Model Model::open(const std::string& path) {
   Model model;
+  model.path_ = path;
   model.file_ = std::make_shared<TensorFile>(TensorFile::open(path));
   const TensorFile& file = *model.file_;
   check_format(file);
@@ -168,8 +159,27 @@ Model Model::open(const std::string& path) {
     throw Error(ErrorKind::data, "{}: has been altered: its fingerprint does not fit its header",
                 path);
   }
+  model.bind([&](const std::string& name) -> const TensorView& { return file.at(name); });
+  return model;
+}
 
-  model.layers_.resize(static_cast<std::size_t>(model.config_.layers()));
+Model Model::in_memory(const ModelConfig& config, std::span<const TensorView> tensors,
+                       std::shared_ptr<const void> memory, const std::string& identity) {
+  Model model;
+  model.config_ = config;
+  model.memory_ = std::move(memory);
+  std::map<std::string_view, const TensorView*> by_name;
+  for (const TensorView& tensor : tensors) {
+    by_name.emplace(tensor.name, &tensor);
+    model.stored_.push_back({{tensor.name, tensor.type, tensor.shape}, identity});
+  }
+  model.fingerprint_ = model_fingerprint(to_json(config), model.stored_);
+  model.bind([&](const std::string& name) -> const TensorView& { return *by_name.at(name); });
+  return model;
+}
+
+void Model::bind(const FindTensor& at) {
+  layers_.resize(static_cast<std::size_t>(config_.layers()));
   // Where a tensor goes, by the last part of its name.
   const std::map<std::string_view, WeightView LayerWeights::*> matrices = {
       {"qkv", &LayerWeights::qkv},
@@ -186,28 +196,38 @@ Model Model::open(const std::string& path) {
       {"head", &Model::head_},
       {"adapter", &Model::adapter_},
       {"exit_gate", &Model::exit_gate_}};
-  for (const ModelTensor& tensor : model_tensors(model.config_)) {
+  const auto matrix_of = [&](const ModelTensor& tensor) {
+    const TensorView& data = at(tensor.name);
+    WeightView view;
+    view.type = weight_type(data.type).value();
+    view.n = tensor.n;
+    view.k = tensor.k;
+    view.data = data.bytes;
+    if (is_quantised(view.type)) view.scales = at(tensor.name + ".scales").bytes;
+    return view;
+  };
+  for (const ModelTensor& tensor : model_tensors(config_)) {
     const std::string_view part = std::string_view(tensor.name).substr(tensor.name.rfind('.') + 1);
     if (tensor.layer >= 0) {
-      LayerWeights& layer = model.layers_[static_cast<std::size_t>(tensor.layer)];
+      LayerWeights& layer = layers_[static_cast<std::size_t>(tensor.layer)];
       if (tensor.matrix) {
-        layer.*matrices.at(part) = weight_of(file, tensor);
+        layer.*matrices.at(part) = matrix_of(tensor);
       } else {
-        layer.*vectors.at(part) = file.at(tensor.name).as<float>();
+        layer.*vectors.at(part) = at(tensor.name).as<float>();
       }
     } else if (tensor.matrix) {
-      model.*others.at(part) = weight_of(file, tensor);
+      this->*others.at(part) = matrix_of(tensor);
     } else if (part == "exit_bias") {
-      model.exit_bias_ = file.at(tensor.name).as<float>().front();
+      exit_bias_ = at(tensor.name).as<float>().front();
     } else {
-      model.final_norm_ = file.at(tensor.name).as<float>();
+      final_norm_ = at(tensor.name).as<float>();
     }
   }
-  if (model.config_.tied_head) model.head_ = model.embedding_;
-  return model;
+  if (config_.tied_head) head_ = embedding_;
 }
 
 void Model::verify() const {
+  if (!file_) return;
   for (const StoredTensor& tensor : stored_) {
     const std::span<const std::byte> bytes = file_->at(tensor.plan.name).bytes;
     if (hash_text(XXH3_128bits(bytes.data(), bytes.size())) != tensor.hash) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The .tinyloop file: a safetensors file with packed weights, the configuration as JSON in its
 // metadata and a fingerprint; see tl-model(5). Mapped, never copied: opening touches the header
-// only. Knows host memory; moving weights to a device is the engine's business.
+// only. Or the same weights in memory, without a file (random_model). Knows host memory; moving
+// weights to a device is the engine's business.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -51,9 +53,14 @@ class Model {
   // configuration and table of tensor hashes. Does not read the weights; verify() does. Throws
   // Error(io) or Error(data) naming file and tensor.
   static Model open(const std::string& path);
+  // A model in memory, which it keeps alive: `tensors` are those of stored_tensors() for each of
+  // model_tensors(config), in that order, with their bytes in `memory`. `identity` takes the place
+  // of the tensors' hashes in the fingerprint: it must be another one for other weights.
+  static Model in_memory(const ModelConfig& config, std::span<const TensorView> tensors,
+                         std::shared_ptr<const void> memory, const std::string& identity);
 
   const ModelConfig& config() const { return config_; }
-  const std::string& path() const { return file_->path(); }
+  const std::string& path() const { return path_; }                // empty: in memory
   const std::string& fingerprint() const { return fingerprint_; }  // 32 hex digits
 
   const WeightView& embedding() const { return embedding_; }  // n = vocab, k = hidden
@@ -66,14 +73,19 @@ class Model {
   VectorView final_norm() const { return final_norm_; }  // [hidden]
   // prelude, then core, then coda.
   const std::vector<LayerWeights>& layers() const { return layers_; }
-  const TensorFile& file() const { return *file_; }
 
   // Reads every byte and compares the hash of each tensor with the stored one; throws Error(data)
-  // naming the tensor.
+  // naming the tensor. A model in memory has no hashes and always passes.
   void verify() const;
 
  private:
-  std::shared_ptr<TensorFile> file_;
+  // Points the views at the tensors.
+  using FindTensor = std::function<const TensorView&(const std::string& name)>;
+  void bind(const FindTensor& at);
+
+  std::shared_ptr<TensorFile> file_;    // null: in memory
+  std::shared_ptr<const void> memory_;  // null: in a file
+  std::string path_;
   ModelConfig config_;
   std::vector<StoredTensor> stored_;
   std::string fingerprint_;

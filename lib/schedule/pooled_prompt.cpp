@@ -67,6 +67,7 @@ PooledPrompt::PooledPrompt(Forward& forward, KvMode mode, std::span<const TokenI
   if (match_.snapshot) {
     try {
       cache_ = KvCache(forward.ops(), forward.plan(), mode, match_.snapshot, match_.length);
+      forward.restore(cache_);
       if (match_.kind == MatchKind::whole) {
         last_.assign(match_.snapshot->last().begin(), match_.snapshot->last().end());
         if (static_cast<std::int32_t>(last_.size()) != forward.model().config().hidden) {

@@ -13,7 +13,8 @@ CacheIdentity cache_identity(Forward& forward, KvMode mode) {
   CacheIdentity identity;
   identity.model = forward.model().fingerprint();
   identity.arithmetic = forward.ops().arithmetic();
-  identity.kv = name_of(mode);
+  identity.kv = name_of(forward.plan().stored_hidden);
+  if (identity.kv.empty()) identity.kv = name_of(mode);
   identity.initial_state = forward.initial_identity();
   identity.loops = forward.plan().loops;
   identity.window = forward.plan().window;
@@ -32,6 +33,10 @@ PrefixCache PrefixCache::from(Forward& forward, KvMode mode,
   PrefixCache prefix(snapshot->identity(),
                      KvCache(forward.ops(), forward.plan(), mode, snapshot, snapshot->length()));
   prefix.check(forward);
+  forward.restore(prefix.cache_);
+  if (static_cast<std::int32_t>(snapshot->last().size()) != forward.model().config().hidden) {
+    throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot->path());
+  }
   prefix.ids_.assign(snapshot->ids().begin(), snapshot->ids().end());
   prefix.last_.assign(snapshot->last().begin(), snapshot->last().end());
   return prefix;

@@ -47,6 +47,15 @@ for extra in '--threads 2' '--isa portable' '--prefill-chunk 1' '--stream' '--kv
   same plain pooled
 done
 
+# Each storage mode with entries of its own.
+for kv in f32 int8 int4 h16 h8 h4; do
+  tl-pool-register --pool "$kv" -m "$model" --kv "$kv" prefixes >/dev/null
+  generate --kv "$kv" prompts >plain
+  generate --kv "$kv" --pool "$kv" prompts >pooled
+  same plain pooled
+  [ "$(grep -o '"pool_hit":"[a-z]*"' stats | cut -d '"' -f 4 | paste -s -d ' ')" = 'whole prefix crop miss' ] || fail "$kv"
+done
+
 tl-pool-list --pool pool --json >list
 python3 - <<'END'
 import json

@@ -22,9 +22,14 @@ refused_with TL_THREADS=many many
 refused_with TL_CPU_ISA=mmx mmx
 refused_with TINYLOOP_KV_INT8=yes TINYLOOP_KV_INT8
 refused_with TINYLOOP_KV_INT4=2 TINYLOOP_KV_INT4
-refused_with TINYLOOP_KV_H_MODE=h8 TINYLOOP_KV_H_MODE
+refused_with TINYLOOP_KV_H_MODE=h2 TINYLOOP_KV_H_MODE
+ends 2 with TINYLOOP_KV_H_MODE=h8 with TINYLOOP_KV_INT8=1 generate
 ends 2 with TINYLOOP_KV_INT8=1 with TINYLOOP_KV_INT4=1 generate
 with TL_CPU_ISA=mmx generate --isa portable >other
 same wanted other
 with TINYLOOP_KV_H_MODE=h8 generate --kv f16 >other
+same wanted other
+
+generate --kv h8 >wanted
+with TINYLOOP_KV_H_MODE=h8 generate >other
 same wanted other

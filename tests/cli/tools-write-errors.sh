@@ -25,6 +25,7 @@ for what in full closed; do
   $what tl-inspect -m "$model" --trace prompts
   $what tl-generate --help
   $what tl-convert --version
+  $what tl-bench-speed -q --shape dim=16,ffn=16,heads=1,layers=1,vocab=16 --threads 1 --array 1 --only limits --repeats 1
 done
 
 # The reader goes away: SIGPIPE ends the tool, it says nothing.

@@ -10,9 +10,15 @@
 
 namespace tinyloop {
 
+LoopPlan EngineSetting::plan(const ModelConfig& config) const {
+  LoopPlan plan = make_loop_plan(config, loops, window);
+  plan.stored_hidden = stored_hidden;
+  return plan;
+}
+
 std::vector<float> all_logits(const Model& model, Ops& ops, const EngineSetting& setting,
                               std::span<const TokenId> ids, std::size_t prompt) {
-  const LoopPlan plan = make_loop_plan(model.config(), setting.loops, setting.window);
+  const LoopPlan plan = setting.plan(model.config());
   const auto rows = static_cast<std::int32_t>(setting.chunk);
   Forward forward(model, ops, plan, InitialStates::parse(setting.initial, model.config()), rows,
                   rows);
@@ -31,7 +37,7 @@ std::vector<float> all_logits(const Model& model, Ops& ops, const EngineSetting&
 
 std::vector<TokenId> greedy(const Model& model, Ops& ops, const EngineSetting& setting,
                             std::span<const TokenId> prompt, std::int64_t count) {
-  const LoopPlan plan = make_loop_plan(model.config(), setting.loops, setting.window);
+  const LoopPlan plan = setting.plan(model.config());
   const auto rows = static_cast<std::int32_t>(setting.chunk);
   Forward forward(model, ops, plan, InitialStates::parse(setting.initial, model.config()), rows,
                   rows);

@@ -23,6 +23,9 @@ struct EngineSetting {
   std::int64_t window = 0;
   std::int64_t chunk = 1;  // prompt positions that advance together
   std::string initial;     // as --init-state
+  HiddenMode stored_hidden = HiddenMode::none;
+
+  LoopPlan plan(const ModelConfig& config) const;
 };
 
 // Logits [ids][vocab] of every position: the first `prompt` ids in chunks, the others one at a

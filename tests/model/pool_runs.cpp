@@ -12,7 +12,7 @@ namespace tinyloop {
 PoolRuns::PoolRuns(const Model& model, Ops& ops, const EngineSetting& setting,
                    const std::string& folder)
     : setting_(setting),
-      plan_(make_loop_plan(model.config(), setting.loops, setting.window)),
+      plan_(setting.plan(model.config())),
       forward_(model, ops, plan_, InitialStates::parse(setting.initial, model.config()),
                static_cast<std::int32_t>(setting.chunk), static_cast<std::int32_t>(setting.chunk)),
       pool_(folder, cache_identity(forward_, setting.kv)) {

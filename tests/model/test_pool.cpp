@@ -4,15 +4,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <functional>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "error.h"
 #include "guarded_ops.h"
 #include "model/pool_runs.h"
-#include "schedule/prefill.h"
 #include "schedule/prefix_cache.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
@@ -174,6 +172,85 @@ TEST_CASE("windows: what is still seen is stored, and what is not is not served"
   }
 }
 
+TEST_CASE("store-h: warm equals cold, also cropped, extended, windowed, and in any chunks") {
+  GuardedOps guarded(1);
+  const auto plain = cpu("", 2);
+  for (const TinyModel which :
+       {TinyModel::m, TinyModel::odd, TinyModel::huginn, TinyModel::nanbeige}) {
+    const Model model = tiny(which, WeightType::q8);
+    for (const HiddenMode mode : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+      for (const std::int64_t window : {0, 9}) {
+        CAPTURE(model.path());
+        CAPTURE(name_of(mode));
+        CAPTURE(window);
+        EngineSetting setting = setting_of(KvMode::f16, 2, window);
+        setting.stored_hidden = mode;
+        const std::vector<TokenId> all = random_ids(60, 44, model.config().vocab);
+        const std::span<const TokenId> ids = all;
+        EngineSetting single = setting;
+        single.chunk = 1;
+        CHECK(same_bits(all_logits(model, *plain, setting, ids, 40),
+                        all_logits(model, *plain, single, ids, 40)));
+        for (Ops* ops : {static_cast<Ops*>(&guarded), plain.get()}) {
+          const TemporaryFolder folder;
+          PoolRuns runs(model, *ops, setting, folder.path());
+          PoolRuns other(model, *ops, setting_of(KvMode::f16, 2, window), folder.path());
+          runs.add(ids.first(33));
+          runs.add(ids.first(37));  // extends
+          const auto snapshot = Snapshot::open(runs.path_of(ids.first(33)));
+          CHECK(snapshot->identity().kv == name_of(mode));
+          for (const std::size_t length : {44u, 37u, 33u, 35u, 20u}) {
+            const PooledAnswer warm = runs.pooled(ids.first(length), 6);
+            CHECK(runs.agree(warm.answer, runs.plain(ids.first(length), 6)));
+            CHECK(warm.pool.warning.empty());
+            if (window == 0 || length >= 33) CHECK(warm.pool.kind != MatchKind::miss);
+          }
+          CHECK(other.pooled(ids, 2).pool.kind == MatchKind::miss);
+          // Damage is found before anything is read.
+          std::string content = file_content(runs.path_of(ids.first(37)));
+          content[content.size() - 2] = static_cast<char>(content[content.size() - 2] ^ 1);
+          write_content(runs.path_of(ids.first(37)), content);
+          const PooledAnswer damaged = runs.pooled(ids.first(37), 6);
+          CHECK(runs.agree(damaged.answer, runs.plain(ids.first(37), 6)));
+          CHECK(damaged.pool.kind == MatchKind::miss);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("store-h keeps half the bytes of f16, and its answers stay near those of f16") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);  // as many kv heads as heads
+  const std::vector<TokenId> ids = random_ids(61, 32, 64);
+  const TemporaryFolder folder;
+  EngineSetting f16 = setting_of(KvMode::f16, 4), h16 = f16;
+  h16.stored_hidden = HiddenMode::h16;
+  PoolRuns with_f16(model, *ops, f16, folder.path()), with_h16(model, *ops, h16, folder.path());
+  with_f16.add(ids);
+  with_h16.add(ids);
+  CHECK(2 * Snapshot::open(with_h16.path_of(ids))->kv().size() ==
+        Snapshot::open(with_f16.path_of(ids))->kv().size());
+  const std::vector<float> exact = all_logits(model, *ops, setting_of(KvMode::f32, 4), ids, 32);
+  double range = 0.0;
+  for (const float logit : exact) range = std::max(range, std::fabs(double{logit}));
+  const double bounds[] = {0.0, 0.005, 0.1, 1.0};  // of the greatest logit
+  double previous = 0.0;
+  for (const HiddenMode mode : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+    EngineSetting setting = f16;
+    setting.stored_hidden = mode;
+    const std::vector<float> logits = all_logits(model, *ops, setting, ids, 32);
+    double error = 0.0;
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      error = std::max(error, std::fabs(double{logits[i]} - double{exact[i]}));
+    }
+    CAPTURE(name_of(mode));
+    CHECK(error > previous);
+    CHECK(error < bounds[static_cast<std::size_t>(mode)] * range);
+    previous = error;
+  }
+}
+
 TEST_CASE("U-05 U-06: other weights, loops, windows, modes and initial states are misses") {
   const auto ops = cpu();
   const TemporaryFolder folder;
@@ -283,146 +360,6 @@ TEST_CASE("added prompts are hits of the next run, and longer ones extend them")
     CHECK(answer.pool.kind == MatchKind::whole);
     CHECK(runs.agree(answer.answer, runs.plain(ids.first(length), 6)));
   }
-}
-
-TEST_CASE("a flipped bit anywhere in an entry never changes an answer") {
-  const auto ops = cpu();
-  const Model model = tiny(TinyModel::m);
-  const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::int4, 1), folder.path());
-  const std::vector<TokenId> prefix = random_ids(46, 18, 64);
-  const std::vector<TokenId> longer = joined(prefix, random_ids(47, 2, 64));
-  const std::vector<TokenId> shorter(prefix.begin(), prefix.begin() + 11);
-  runs.add(prefix);
-  const std::string path = runs.path_of(prefix), good = file_content(path);
-  const std::size_t head = good.size() - Snapshot::open(path)->kv().size();
-  const Answer plain[] = {runs.plain(prefix, 3), runs.plain(longer, 3), runs.plain(shorter, 3)};
-  const std::vector<TokenId>* prompts[] = {&prefix, &longer, &shorter};
-  std::int64_t misses = 0, flips = 0;
-  for (std::size_t at = 0; at < good.size(); at += at < head ? 1 : 61) {
-    std::string bad = good;
-    bad[at] = static_cast<char>(bad[at] ^ (1 << (at % 8)));
-    write_content(path, bad);
-    const std::size_t which = at % 3;
-    const PooledAnswer answer = runs.pooled(*prompts[which], 3);
-    CHECK(runs.agree(answer.answer, plain[which]));
-    ++flips;
-    if (answer.pool.kind == MatchKind::miss) {
-      ++misses;
-      CHECK(answer.pool.warning.find(path) != std::string::npos);
-      CHECK(answer.answer.stats.reused == 0);
-    }
-  }
-  CHECK(misses == flips);
-  CHECK(runs.pool().counts().misses == misses);
-  write_content(path, good);
-  CHECK(runs.pooled(prefix, 3).pool.kind == MatchKind::whole);
-}
-
-TEST_CASE("damage that is met while the answer streams shows each id once") {
-  const auto ops = cpu();
-  const Model model = tiny(TinyModel::m);
-  const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
-  const std::vector<TokenId> prefix = random_ids(48, 33, 64);
-  const Answer plain = runs.plain(prefix, 12);
-  runs.add(prefix);
-  std::string content = file_content(runs.path_of(prefix));
-  content.back() = static_cast<char>(content.back() ^ 64);  // the last plane
-  write_content(runs.path_of(prefix), content);
-  DecodeRequest request;
-  request.prompt = prefix;
-  request.stop.max_tokens = 12;
-  request.hash_logits = true;
-  std::vector<TokenId> streamed;
-  request.released = [&](std::span<const TokenId> ids) {
-    streamed.insert(streamed.end(), ids.begin(), ids.end());
-  };
-  SamplingOptions sampling;
-  sampling.seed = 3;
-  const PooledAnswer answer = generate_with_pool(runs.forward(), KvMode::f16, Sampler(sampling, 64),
-                                                 request, {&runs.pool()});
-  CHECK(streamed == plain.tokens);
-  CHECK(runs.agree(answer.answer, plain));
-  CHECK(answer.pool.kind == MatchKind::miss);
-  CHECK(answer.pool.warning.find("plane") != std::string::npos);
-  // Registering again repairs it.
-  runs.add(prefix);
-  CHECK(runs.pooled(prefix, 12).pool.kind == MatchKind::whole);
-}
-
-TEST_CASE("U-04: damaged files give the plain answer, one warning and a miss; others still hit") {
-  const auto ops = cpu();
-  const Model model = tiny(TinyModel::m);
-  const std::vector<TokenId> one = random_ids(49, 20, 64), two = random_ids(50, 25, 64);
-  using Damage = std::function<void(const std::string& path, const std::string& good)>;
-  const auto cut = [](double share, std::size_t less) {
-    return [=](const std::string& path, const std::string& good) {
-      const auto kept = static_cast<std::size_t>(static_cast<double>(good.size()) * share);
-      write_content(path, good.substr(0, kept - less));
-    };
-  };
-  const Damage damages[] = {
-      cut(0.0, 0),
-      [](const std::string& path, const std::string& good) {
-        write_content(path, good.substr(0, 1));
-      },
-      cut(0.5, 0),
-      cut(1.0, 1),
-      [](const std::string& path, const std::string& good) { write_content(path, good + "x"); },
-      [](const std::string& path, const std::string&) {
-        std::filesystem::remove(path);
-        std::filesystem::create_directory(path);
-      },
-      [](const std::string& path, const std::string& good) {
-        std::string newer = good;  // a file of a later program
-        newer.replace(newer.find("tinyloop snapshot 1"), 19, "tinyloop snapshot 2");
-        write_content(path, newer);
-      }};
-  const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
-  runs.add(one);
-  runs.add(two);
-  const std::string path = runs.path_of(one), good = file_content(path);
-  std::int64_t misses = 0, hits = 0;
-  for (const Damage& damage : damages) {
-    damage(path, good);
-    const bool folder_now = std::filesystem::is_directory(path);
-    const std::string bad = folder_now ? "" : file_content(path);
-    const PooledAnswer answer = runs.pooled(one, 6);
-    CHECK(runs.agree(answer.answer, runs.plain(one, 6)));
-    CHECK(answer.pool.kind == MatchKind::miss);
-    CHECK(answer.pool.warning.find(path) == 0);
-    CHECK(runs.pool().counts().misses == ++misses);
-    if (!folder_now) CHECK(file_content(path) == bad);  // untouched
-    CHECK(runs.pooled(two, 6).pool.kind == MatchKind::whole);
-    CHECK(runs.pool().counts().hits == ++hits);
-    if (folder_now) std::filesystem::remove(path);
-  }
-  write_content(path, good);
-  CHECK(runs.pooled(one, 6).pool.kind == MatchKind::whole);
-}
-
-TEST_CASE("a snapshot of another sequence under the right name is not believed") {
-  const auto ops = cpu();
-  const Model model = tiny(TinyModel::m);
-  const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
-  const std::vector<TokenId> mine = random_ids(51, 20, 64), theirs = random_ids(52, 20, 64);
-  runs.add(theirs);
-  std::filesystem::rename(runs.path_of(theirs), runs.path_of(mine));
-  const PooledAnswer answer = runs.pooled(mine, 6);
-  CHECK(runs.agree(answer.answer, runs.plain(mine, 6)));
-  CHECK(answer.pool.reused == 0);
-  // And one of another setting moved into this one's folder is not either.
-  PoolRuns other(model, *ops, setting_of(KvMode::f16, 2), folder.path());
-  other.add(mine);
-  std::filesystem::copy_file(other.path_of(mine), runs.path_of(mine),
-                             std::filesystem::copy_options::overwrite_existing);
-  const PooledAnswer again = runs.pooled(mine, 6);
-  CHECK(runs.agree(again.answer, runs.plain(mine, 6)));
-  CHECK(again.pool.kind == MatchKind::miss);
-  CHECK(again.pool.warning.find("is not the entry that its name says") != std::string::npos);
 }
 
 TEST_CASE("several answers to one prompt share what the pool gave and what was computed") {

@@ -166,9 +166,9 @@ TEST_CASE("crops are found without the order file, with a wrong one and after ev
     entries.push_back(ids);
     publish(pool, ids);
   }
-  const std::string order_path = folder.file(pool.identity().folder() + "/order");
+  const std::string order_path = folder.file(pool.identity().folder() + ".order");
   const std::string order = content(order_path);
-  CHECK(read_order(order_path).size() == std::size_t(pool.size()));
+  CHECK(read_order(order_path).keys.size() == std::size_t(pool.size()));
   const auto check_all = [&] {
     for (std::uint32_t i = 0; i < 40; ++i) {
       Ids prompt;
@@ -193,11 +193,34 @@ TEST_CASE("crops are found without the order file, with a wrong one and after ev
   check_all();
   // Lines in the wrong order may find less, but nothing that is wrong.
   std::vector<EntryKey> keys = pool.folder().keys(pool.identity().folder());
-  write_order(order_path, keys);
+  write_order(order_path, {pool.folder().listing_state(pool.identity().folder()), keys});
   for (const Ids& ids : entries) {
     const PoolMatch match = pool.lookup(ids);
     if (match.snapshot) CHECK(shared_length(match.snapshot->ids(), ids) >= match.length);
   }
+}
+
+TEST_CASE("an order that claims to be complete is believed until the folder changes") {
+  const TemporaryFolder folder;
+  PrefixPool pool(folder.path(), identity_of("a"));
+  pool.prepare();
+  publish(pool, counted(10, 0));
+  publish(pool, counted(12, 100));
+  const std::string path = pool.folder().order_path(pool.identity().folder());
+  const std::int64_t listing = read_order(path).listing;
+  CHECK(listing == pool.folder().listing_state(pool.identity().folder()));
+  CHECK(listing > 0);
+  // Somebody publishes without the order, evicts and damages: all is seen.
+  const PrefixPool other(folder.path(), identity_of("a"));
+  const PoolEntry first{pool.identity().folder(), key_of(pool.identity(), counted(10, 0))};
+  pool.folder().remove(first);
+  CHECK(other.lookup(counted(10, 0)).kind == MatchKind::miss);
+  CHECK(other.lookup(counted(10, 0)).warning.empty());
+  const std::string complete = content(path);
+  publish(pool, counted(10, 0));
+  std::ofstream(path) << complete;  // as if the publisher had been killed before writing it
+  CHECK(other.lookup(counted(10, 0)).kind == MatchKind::whole);
+  CHECK(other.lookup(counted(12, 100)).kind == MatchKind::whole);
 }
 
 TEST_CASE("U-09: never above the capacity, and the policy says who goes") {
@@ -439,7 +462,7 @@ TEST_CASE("ten thousand entries: look-ups open a handful of files") {
   PrefixPool pool(folder.path(), identity_of("a"));
   pool.prepare(PoolSettings{20'000, 0, EvictionPolicy::lru});
   // One real entry a length class; the others are names of it (the ids decide, not the names).
-  std::vector<EntryKey> order;
+  Order order;
   Ids base = counted(64, 0);
   publish(pool, base);
   const std::string inside = folder.file(pool.identity().folder());
@@ -447,10 +470,11 @@ TEST_CASE("ten thousand entries: look-ups open a handful of files") {
   for (std::uint64_t i = 0; i < 10'000; ++i) {
     const EntryKey key{64, i, i * 0x9e3779b97f4a7c15ULL};
     std::filesystem::create_hard_link(real, inside + "/" + key.text() + ".safetensors");
-    order.push_back(key);
+    order.keys.push_back(key);
   }
-  order.push_back(key_of(pool.identity(), base));
-  write_order(inside + "/order", order);
+  order.keys.push_back(key_of(pool.identity(), base));
+  order.listing = pool.folder().listing_state(pool.identity().folder());
+  write_order(inside + ".order", order);
   CHECK(pool.size() == 10'001);
   Ids prompt = base;
   prompt.resize(40);
@@ -461,7 +485,7 @@ TEST_CASE("ten thousand entries: look-ups open a handful of files") {
   // Count the openings of a bisection.
   int opened = 0;
   const auto snapshot = Snapshot::open(real);
-  const auto best = most_similar(prompt, order, order,
+  const auto best = most_similar(prompt, order.keys, order.keys,
                                  [&](const EntryKey&) -> std::optional<std::span<const TokenId>> {
                                    ++opened;
                                    return snapshot->ids();

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+// tl-bench-speed: how fast the engine is, and how far that is from what the machine can do. See
+// tl-bench-speed(1). Parses, calls the library, prints; what is run and how it is timed lives in
+// lib/schedule.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli.h"
+#include "device/backend.h"
+#include "files/json_text.h"
+#include "model/model_shape.h"
+#include "model/random_model.h"
+#include "schedule/speed_block.h"
+
+namespace {
+
+using namespace tinyloop;
+using Numbers = std::vector<std::int64_t>;
+
+constexpr std::int64_t kMostThreads = 4096, kMostLoops = 4096, kMostPositions = 1 << 24;
+
+struct Options {
+  std::string model, shape, isa;
+  std::vector<WeightType> types;
+  std::vector<KvMode> kv;
+  std::vector<std::string> parts;
+  Numbers threads, loops, rows, prefill, context;
+  TimingOptions timing;
+  std::int64_t array_mb = 0;  // 0: several times the last-level cache
+  bool json = false, csv = false;
+  cli::Output output;
+  const CLI::Option* quiet = nullptr;
+
+  bool wants(std::string_view part) const { return std::ranges::find(parts, part) != parts.end(); }
+};
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+std::int64_t number_in(std::string_view text, std::int64_t low, std::int64_t high,
+                       std::string_view name) {
+  std::int64_t value = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (fault != std::errc() || end != text.data() + text.size() || value < low || value > high) {
+    throw Error(ErrorKind::usage, "{}: '{}' is not an integer from {} to {}", name, text, low,
+                high);
+  }
+  return value;
+}
+
+// An option whose value is a list "a,b,c"; parse makes a value of one word.
+template <typename T, typename Parse>
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
+                      const std::string& type, const std::string& description, Parse parse) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [name, &values, parse](const std::string& text) {
+            values.clear();
+            for (const std::string_view word : split(text)) {
+              values.push_back(parse(word, name));
+              if (std::count(values.begin(), values.end(), values.back()) > 1) {
+                throw Error(ErrorKind::usage, "{}: '{}' is there twice", name, word);
+              }
+            }
+          },
+          description)
+      ->type_name(type);
+}
+
+CLI::Option* add_numbers(CLI::App& app, const std::string& name, Numbers& values, std::int64_t low,
+                         std::int64_t high, const std::string& description) {
+  return add_list(app, name, values, "N,...", description,
+                  [low, high](std::string_view word, const std::string& option) {
+                    return number_in(word, low, high, option);
+                  });
+}
+
+// One weight type and one number of threads, ready to print.
+struct Answer {
+  std::string device, type;
+  std::int64_t threads = 1;
+  SpeedBlock block;
+};
+
+std::string_view part_of(const SpeedItem& item) {
+  switch (item.part) {
+    case SpeedPart::prefill:
+      return "prefill";
+    case SpeedPart::decode:
+      return item.growth ? "growth" : "decode";
+    case SpeedPart::pass:
+      break;
+  }
+  return "passes";
+}
+
+std::size_t array_bytes(const Options& options) {
+  constexpr std::size_t kMegabyte = 1'000'000, kLeast = 512 * kMegabyte;
+  if (options.array_mb > 0) return static_cast<std::size_t>(options.array_mb) * kMegabyte;
+  return std::max(kLeast, 4 * last_level_cache_bytes());
+}
+
+std::vector<SpeedItem> items_of(const Options& options, const Numbers& loops) {
+  std::vector<SpeedItem> items;
+  const auto add = [&](SpeedPart part, std::int64_t l, KvMode kv, std::int64_t rows,
+                       std::int64_t context, bool growth = false) {
+    SpeedItem& item = items.emplace_back();
+    item.part = part;
+    item.growth = growth;
+    item.loops = static_cast<std::int32_t>(l);
+    item.kv = kv;
+    item.rows = rows;
+    item.context = context;
+  };
+  for (const KvMode kv : options.kv) {
+    for (const std::int64_t l : loops) {
+      for (const std::int64_t rows : options.prefill) add(SpeedPart::prefill, l, kv, rows, 0);
+      for (const std::int64_t context : options.context) add(SpeedPart::decode, l, kv, 1, context);
+    }
+    // Of one loop, whatever their number.
+    for (const std::int64_t rows : options.rows) add(SpeedPart::pass, 1, kv, rows, 0);
+    for (const std::int64_t l : loops.size() > 1 ? loops : Numbers{1, 2, 4, 8}) {
+      for (const std::int64_t context : options.context) {
+        add(SpeedPart::decode, l, kv, 1, context, true);
+      }
+    }
+  }
+  std::erase_if(items, [&](const SpeedItem& item) { return !options.wants(part_of(item)); });
+  return items;
+}
+
+bool is_bytes(Limit limit) { return limit == Limit::memory || limit == Limit::cache; }
+
+// Decode milliseconds by loops and context; the last column compares each number of loops with the
+// straight line through the least and the greatest one, at the longest context.
+std::string growth_table(const SpeedBlock& block, KvMode kv) {
+  std::map<std::int64_t, std::map<std::int64_t, double>> ms;  // [loops][context]
+  for (const SpeedItem& item : block.items) {
+    if (item.growth && item.kv == kv) ms[item.loops][item.context] = item.ms();
+  }
+  if (ms.empty()) return {};
+  std::string text =
+      fmt::format("\ngrowth, --kv {}: milliseconds a token\n{:<10}", name_of(kv), "loops");
+  for (const auto& [context, value] : ms.begin()->second) {
+    text += fmt::format(" {:>14}", fmt::format("context {}", context));
+  }
+  text += fmt::format(" {:>14}\n", "of a line");
+  const auto& [first_loops, first] = *ms.begin();
+  const auto& [last_loops, last] = *ms.rbegin();
+  for (const auto& [loops, by_context] : ms) {
+    text += fmt::format("{:<10}", loops);
+    for (const auto& [context, value] : by_context) text += fmt::format(" {:>14.3f}", value);
+    const double from = first.rbegin()->second, to = last.rbegin()->second;
+    const double along = last_loops == first_loops
+                             ? 0.0
+                             : static_cast<double>(loops - first_loops) /
+                                   static_cast<double>(last_loops - first_loops);
+    text += fmt::format(" {:>14.3f}\n", by_context.rbegin()->second / (from + along * (to - from)));
+  }
+  return text;
+}
+
+std::string as_table(const Options& options, const Answer& answer) {
+  const SpeedBlock& block = answer.block;
+  std::string text =
+      fmt::format("{}, {} weights: {:.1f} MB read by one loop and the head\n\n", answer.device,
+                  answer.type, static_cast<double>(block.weight_bytes) / 1e6);
+  text +=
+      fmt::format("{:<8} {:>18} {:>21} {:>8}\n", "limit", "a second", "least..greatest", "samples");
+  for (const SpeedLimit& line : block.limits) {
+    const char* unit = is_bytes(line.limit) ? "GB" : "G operations";
+    text += fmt::format("{:<8} {:>18} {:>21} {:>8}\n", name_of(line.limit),
+                        fmt::format("{:.1f} {}", line.per_second() / 1e9, unit),
+                        fmt::format("{:.1f}..{:.1f}", line.per_second(line.timing.greatest()) / 1e9,
+                                    line.per_second(line.timing.least()) / 1e9),
+                        line.timing.samples.size());
+  }
+  if (block.items.empty()) return text;
+  text +=
+      fmt::format("\n{:<8} {:>5} {:>4} {:>5} {:>7} {:>10} {:>10} {:>21} {:>9} {:>9} {:>6} {:>6}\n",
+                  "part", "loops", "kv", "rows", "context", "tokens/s", "ms", "least..greatest",
+                  "MB", "Gop", "limit", "share");
+  for (const SpeedItem& item : block.items) {
+    text += fmt::format(
+        "{:<8} {:>5} {:>4} {:>5} {:>7} {:>10.1f} {:>10.3f} {:>21} {:>9.1f} {:>9.2f} {:>6} {:>4.0f} "
+        "%\n",
+        part_of(item), item.loops, name_of(item.kv), item.rows, item.context,
+        item.rows_per_second(), item.ms(),
+        fmt::format("{:.3f}..{:.3f}", item.timing.least(), item.timing.greatest()),
+        static_cast<double>(item.work.bytes()) / 1e6,
+        static_cast<double>(item.work.float_ops + item.work.int8_ops) / 1e9, name_of(item.limit),
+        100.0 * item.share());
+  }
+  for (const KvMode kv : options.kv) text += growth_table(block, kv);
+  return text;
+}
+
+std::string timing_json(const Timing& timing) {
+  return fmt::format("\"ms\":{},\"ms_least\":{},\"ms_greatest\":{},\"samples\":{},\"runs\":{}",
+                     json_number(timing.median()), json_number(timing.least()),
+                     json_number(timing.greatest()), timing.samples.size(), timing.runs);
+}
+
+std::string as_json(const Answer& answer) {
+  const SpeedBlock& block = answer.block;
+  std::string text = fmt::format(
+      "{{\"device\":{},\"threads\":{},\"weights\":\"{}\",\"weight_bytes\":{},\"working_bytes\":{},"
+      "\"cache_bytes\":{},\"limits\":[",
+      json_string(answer.device), answer.threads, answer.type, block.weight_bytes,
+      block.working_bytes, block.cache_bytes);
+  std::string separator;
+  for (const SpeedLimit& line : block.limits) {
+    text += fmt::format("{}{{\"limit\":\"{}\",\"unit\":\"{}\",\"per_second\":{},{}}}", separator,
+                        name_of(line.limit), is_bytes(line.limit) ? "bytes" : "operations",
+                        json_number(line.per_second()), timing_json(line.timing));
+    separator = ",";
+  }
+  text += "],\"rows\":[";
+  separator.clear();
+  for (const SpeedItem& item : block.items) {
+    text += fmt::format(
+        "{}{{\"part\":\"{}\",\"loops\":{},\"kv\":\"{}\",\"rows\":{},\"context\":{},"
+        "\"tokens_per_second\":{},{},\"weight_bytes\":{},\"kv_bytes\":{},\"float_ops\":{},"
+        "\"int8_ops\":{},\"limit\":\"{}\",\"limit_ms\":{},\"share\":{}}}",
+        separator, part_of(item), item.loops, name_of(item.kv), item.rows, item.context,
+        json_number(item.rows_per_second()), timing_json(item.timing), item.work.weight_bytes,
+        item.work.kv_bytes, item.work.float_ops, item.work.int8_ops, name_of(item.limit),
+        json_number(item.limit_ms), json_number(item.share()));
+    separator = ",";
+  }
+  return text + "]}";
+}
+
+constexpr std::string_view kCsvHeader =
+    "part,threads,weights,loops,kv,rows,context,per_second,ms,ms_least,ms_greatest,samples,runs,"
+    "weight_bytes,kv_bytes,float_ops,int8_ops,limit,limit_ms,share\n";
+
+std::string as_csv(const Answer& answer) {
+  const SpeedBlock& block = answer.block;
+  std::string text;
+  const auto timing = [](const Timing& t) {
+    return fmt::format("{:.6f},{:.6f},{:.6f},{},{}", t.median(), t.least(), t.greatest(),
+                       t.samples.size(), t.runs);
+  };
+  for (const SpeedLimit& line : block.limits) {
+    text += fmt::format("limit,{},,,,,,{:.3f},{},,,,,{},,\n", answer.threads, line.per_second(),
+                        timing(line.timing), name_of(line.limit));
+  }
+  for (const SpeedItem& item : block.items) {
+    text += fmt::format("{},{},{},{},{},{},{},{:.3f},{},{},{},{},{},{},{:.6f},{:.4f}\n",
+                        part_of(item), answer.threads, answer.type, item.loops, name_of(item.kv),
+                        item.rows, item.context, item.rows_per_second(), timing(item.timing),
+                        item.work.weight_bytes, item.work.kv_bytes, item.work.float_ops,
+                        item.work.int8_ops, name_of(item.limit), item.limit_ms, item.share());
+  }
+  return text;
+}
+
+// "12 of 96" on a terminal, over itself; nothing anywhere else.
+class Progress {
+ public:
+  explicit Progress(bool wanted) : wanted_(wanted && isatty(STDERR_FILENO) == 1) {}
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(const std::string& text) {
+    if (!wanted_) return;
+    clear();
+    std::fputs(text.c_str(), stderr);
+    width_ = text.size();
+  }
+  void clear() {
+    if (width_ > 0) std::fputs(fmt::format("\r{:{}}\r", "", width_).c_str(), stderr);
+    width_ = 0;
+  }
+
+ private:
+  bool wanted_;
+  std::size_t width_ = 0;
+};
+
+// The parts that a list in the options asks for must fit the model; default lists are cut to it.
+void settle(Options& options, const ModelConfig& config) {
+  const auto settle_list = [&](Numbers& list, Numbers usual, std::int64_t more) {
+    if (!list.empty()) return;
+    std::erase_if(usual, [&](std::int64_t n) { return n + more > config.context; });
+    list = std::move(usual);
+  };
+  settle_list(options.prefill, {1, 8, 64, 512}, 0);
+  settle_list(options.context, {0, 1024, 4096}, 1);
+  settle_list(options.rows, {1, 2, 4, 6, 8, 16}, 0);
+  if (options.loops.empty()) options.loops = {config.default_loops};
+  for (const std::int64_t loops : options.loops) {
+    if (loops > config.greatest_loops) {
+      throw Error(ErrorKind::usage, "--loops: {}, the model can do at most {}", loops,
+                  config.greatest_loops);
+    }
+  }
+}
+
+std::string shape_json(const ModelConfig& c) {
+  return fmt::format(
+      "{{\"dim\":{},\"ffn\":{},\"heads\":{},\"kv_heads\":{},\"head_dim\":{},\"prelude\":{},"
+      "\"layers\":{},\"coda\":{},\"loops\":{},\"vocab\":{}}}",
+      c.hidden, c.ffn, c.heads, c.kv_heads, c.head_dim, c.prelude_layers, c.core_layers,
+      c.coda_layers, c.default_loops, c.vocab);
+}
+
+int bench(Options& options) {
+  if (options.model.empty() == options.shape.empty()) {
+    throw Error(ErrorKind::usage, "give either --model or --shape");
+  }
+  if (!options.model.empty() && !options.types.empty()) {
+    throw Error(ErrorKind::usage,
+                "--dtype goes with --shape only: a model file has the types that it has");
+  }
+  if (options.json && options.csv) {
+    throw Error(ErrorKind::usage, "--json and --csv exclude each other: one form at a time");
+  }
+  if (options.kv.empty()) options.kv = {cli::LoopOptions().kv_mode()};  // by the environment
+  const bool random = options.model.empty();
+  if (random && options.types.empty()) options.types = {WeightType::f16};
+  const std::int64_t cpus = std::max(1u, std::thread::hardware_concurrency());
+  if (options.threads.empty()) options.threads = cpus == 1 ? Numbers{1} : Numbers{1, cpus};
+  const std::size_t array = array_bytes(options);
+  if (array < 4 * last_level_cache_bytes()) {
+    cli::warn(fmt::format("--array: {} bytes are less than four times the last-level cache of {}",
+                          array, last_level_cache_bytes()));
+  }
+
+  std::vector<Model> models;  // at most one at a time: they may be large
+  ModelConfig config;
+  if (random) {
+    try {
+      config = parse_model_shape(options.shape);
+    } catch (const Error& error) {
+      throw Error(error.kind(), "--shape: {}", error.what());
+    }
+  } else {
+    models.push_back(Model::open(options.model));
+    config = models.front().config();
+  }
+  settle(options, config);
+  options.output.open(random ? std::vector<std::string>{}
+                             : std::vector<std::string>{options.model});
+  Progress progress(options.quiet->count() == 0);
+  if (options.csv) options.output.write(kCsvHeader);
+  if (options.json) {
+    options.output.write(fmt::format(
+        "{{\"model\":{},\"shape\":{},\"last_level_cache_bytes\":{},\"array_bytes\":{},"
+        "\"repeats\":{},\"warm_up\":{},\"blocks\":[",
+        random ? "null" : json_string(options.model), shape_json(config), last_level_cache_bytes(),
+        array, options.timing.repeats, options.timing.warm_up));
+  }
+  const std::size_t types = random ? options.types.size() : 1;
+  std::size_t left = types * options.threads.size();
+  const auto start = std::chrono::steady_clock::now();
+  const double budget = options.timing.seconds;
+  std::string separator;
+  for (std::size_t t = 0; t < types; ++t) {
+    if (random) {
+      progress.show("making random weights");
+      models.clear();
+      models.push_back(random_model(config, options.types[t], 1));
+    }
+    for (const std::int64_t threads : options.threads) {
+      Answer answer;
+      const auto ops = make_ops("cpu", {.isa = options.isa, .threads = static_cast<int>(threads)});
+      answer.device = ops->name();
+      answer.type = name_of(models.front().layers().front().qkv.type);
+      answer.threads = threads == 0 ? cpus : threads;
+      TimingOptions timing = options.timing;
+      if (budget > 0.0) {  // what is left of it, in equal parts
+        const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
+        timing.seconds = std::max(1e-3, (budget - used.count()) / static_cast<double>(left));
+      }
+      --left;
+      answer.block = measure_speed(
+          models.front(), *ops, items_of(options, options.loops), array, timing,
+          [&](std::int64_t done, std::int64_t all) {
+            progress.show(fmt::format("{}, {}: {} of {}", answer.device, answer.type, done, all));
+          });
+      progress.clear();
+      if (options.json) {
+        options.output.write(separator + as_json(answer));
+        separator = ",";
+      } else if (options.csv) {
+        options.output.write(as_csv(answer));
+      } else {
+        options.output.write(separator + as_table(options, answer));
+        separator = "\n";
+      }
+      options.output.flush();
+    }
+  }
+  if (options.json) options.output.write("]}\n");
+  options.output.finish();
+  return cli::kDone;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Measures the engine's speed and the machine's limits, in turn.", "tl-bench-speed");
+  app.add_option("-m,--model", options.model, "The model, a .tinyloop file")->type_name("MODEL");
+  app.add_option("--shape", options.shape,
+                 "In place of a model: random weights of dim=N,ffn=N,heads=N,layers=N,vocab=N"
+                 "[,kv-heads=N,head-dim=N,loops=N,prelude=N,coda=N]")
+      ->type_name("KEY=N,...");
+  const auto by_name = [](auto parse) {
+    return [parse](std::string_view word, const std::string& option) {
+      try {
+        return parse(word);
+      } catch (const Error& error) {
+        throw Error(error.kind(), "{}: {}", option, error.what());
+      }
+    };
+  };
+  add_list(app, "--dtype", options.types, "TYPE,...",
+           "Types of the random weights: f32, f16, bf16, q8, q4; default: f16",
+           by_name(parse_weight_type));
+  add_list(app, "--kv", options.kv, "MODE,...",
+           "How keys and values are kept: f32, f16, int8, int4; default: f16",
+           by_name(parse_kv_mode));
+  add_numbers(app, "--threads", options.threads, 0, kMostThreads,
+              "Numbers of threads; 0: as many as the CPUs this process may use; default: 1 and 0")
+      ->envname("TL_THREADS");
+  app.add_option("--isa", options.isa, "Instruction set; default: the best this CPU has")
+      ->check(CLI::IsMember({"portable", "avx2", "avx512"}))
+      ->type_name("ISA")
+      ->envname("TL_CPU_ISA");
+  options.parts = {"limits", "prefill", "decode", "passes"};
+  add_list(app, "--only", options.parts, "PART,...",
+           "What to measure: limits, prefill, decode, passes, growth; default: all but growth",
+           [](std::string_view word, const std::string& option) {
+             for (const char* part : {"limits", "prefill", "decode", "passes", "growth"}) {
+               if (word == part) return std::string(word);
+             }
+             throw Error(ErrorKind::usage,
+                         "{}: '{}' is none of limits, prefill, decode, passes, growth", option,
+                         word);
+           });
+  add_numbers(app, "--loops", options.loops, 1, kMostLoops,
+              "Loops of prefill and decode; default: the model's own");
+  add_numbers(app, "--rows", options.rows, 1, kMostPositions,
+              "Rows of a pass; default: 1,2,4,6,8,16");
+  add_numbers(app, "--prefill", options.prefill, 1, kMostPositions,
+              "Rows of a prefill; default: 1,8,64,512");
+  add_numbers(app, "--context", options.context, 0, kMostPositions,
+              "Positions before the token that is decoded; default: 0,1024,4096");
+  cli::add_number(app, "--repeats", options.timing.repeats, 1, 1'000'000, "Samples of each figure")
+      ->default_str("5");
+  cli::add_number(app, "--warm-up", options.timing.warm_up, 0, 1'000'000,
+                  "Runs before the first sample")
+      ->default_str("1");
+  cli::add_number(app, "--seconds", options.timing.seconds, 1e-3, 1e6,
+                  "Begin no further round of samples after so many seconds; default: no limit");
+  cli::add_number(app, "--array", options.array_mb, 1, 1 << 20,
+                  "Megabytes to read for the memory's speed; default: 512, or four times the "
+                  "last-level cache");
+  app.add_flag("--json", options.json, "Write JSON instead of a table");
+  app.add_flag("--csv", options.csv, "Write comma-separated values instead of a table");
+  options.output.add(app);
+  return cli::run(app, argc, argv, [&] {
+    options.quiet = app.get_option("--quiet");
+    return bench(options);
+  });
+}
