@@ -1,103 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // enter, pass, leave: the math of every model family, one operation of device/ops.h a line.
-// Weights are used where they are mapped; activations live in a few buffers of `max_rows` rows that
-// every layer reuses.
+// Not where weights and activations lie: that is forward_memory.
 #include "engine/forward.h"
 
-#include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <numbers>
 #include <utility>
 
+#include "engine/forward_memory.h"
 #include "error.h"
 #include "kv/hidden_codec.h"
 #include "random.h"
 
 namespace tinyloop {
-
-namespace {
-
-// Owns the device's view of one mapped tensor.
-class Attached {
- public:
-  Attached(Ops& ops, std::span<const std::byte> host)
-      : ops_(&ops), memory_(ops.attach(host)), bytes_(host.size()) {}
-  Attached(Attached&& other) noexcept
-      : ops_(std::exchange(other.ops_, nullptr)), memory_(other.memory_), bytes_(other.bytes_) {}
-  Attached& operator=(Attached&&) = delete;
-  ~Attached() {
-    if (ops_ != nullptr) ops_->detach(memory_, bytes_);
-  }
-  DevicePtr ptr() const { return memory_; }
-
- private:
-  Ops* ops_;
-  DevicePtr memory_;
-  std::size_t bytes_;
-};
-
-// Angular frequency of each rotated pair, in float32 as the reference implementations hold it.
-std::vector<float> rope_frequencies(const ModelConfig& config) {
-  std::vector<float> frequencies;
-  const RopeScaling& scaling = config.rope_scaling;
-  for (std::int32_t j = 0; j < config.head_dim / 2; ++j) {
-    double frequency = std::pow(config.rope_theta, -2.0 * j / config.head_dim);
-    if (scaling.factor != 1.0) {
-      // Llama 3: long wavelengths are stretched by `factor`, short ones kept, those between
-      // blended.
-      const double turns =
-          static_cast<double>(scaling.original_context) * frequency / (2 * std::numbers::pi);
-      const double keep = (turns - scaling.low_frequency_factor) /
-                          (scaling.high_frequency_factor - scaling.low_frequency_factor);
-      const double share = std::clamp(keep, 0.0, 1.0);
-      frequency *= share + (1.0 - share) / scaling.factor;
-    }
-    frequencies.push_back(static_cast<float>(frequency));
-  }
-  return frequencies;
-}
-
-}  // namespace
-
-struct Forward::Layer {
-  Matrix qkv, out, gate_up, down;
-  DevicePtr norm1, norm2, norm3, norm4, q_norm, k_norm, qk_bias;
-};
-
-struct Forward::Memory {
-  std::vector<Attached> attached;
-  std::vector<Layer> layers;
-  Matrix embedding, head, adapter, exit_gate;
-  DevicePtr final_norm;
-  std::vector<float> frequencies;
-
-  std::vector<DeviceBuffer> buffers;
-  // Hidden states between calls, [slots][hidden]: of the loop, and what every loop reads again (the
-  // prelude's output for concat, the first sub-step's result for relaxed).
-  Rows state, kept;
-  Rows x;       // [rows][hidden] the residual stream of this call
-  Rows normed;  // [rows][hidden]
-  Rows branch;  // [rows][hidden] what attention or MLP adds; the core's input for relaxed
-  Rows entry;   // [rows][hidden] relaxed only: the state before the sub-step
-  Rows joined;  // [rows][2 hidden] concat only
-  Rows qkv, attended, gate_up, gated;
-  DevicePtr angles;  // [rows][head_dim / 2][2]
-  DeviceBuffer logits;
-
-  std::vector<std::int32_t> slots;  // of the rows of this call
-  std::vector<KvRow> places;        // of the rows of this call
-  struct Branch {                   // a further cache that a row's K and V go to
-    std::size_t row;
-    std::int32_t sequence;
-  };
-  std::vector<Branch> branches;
-  std::vector<KvCache*> caches;  // the sequences of this call
-  std::vector<KvSegments> sequences;
-  KvGeometry geometry;
-  std::int64_t head_rows = 0;  // of the latest leave
-  std::vector<float> host_angles, host_rows, host_logits;
-};
 
 Forward::Forward(const Model& model, Ops& ops, const LoopPlan& plan, InitialStates initial_states,
                  std::int32_t max_rows, std::int32_t slots)
@@ -107,47 +22,7 @@ Forward::Forward(const Model& model, Ops& ops, const LoopPlan& plan, InitialStat
       initial_states_(std::move(initial_states)),
       max_rows_(max_rows),
       slots_(slots),
-      memory_(std::make_unique<Memory>()) {
-  const ModelConfig& config = model.config();
-  Memory& m = *memory_;
-  const auto attach = [&](std::span<const std::byte> host) {
-    if (host.empty()) return DevicePtr{};
-    m.attached.emplace_back(ops_, host);
-    return m.attached.back().ptr();
-  };
-  const auto matrix = [&](const WeightView& view) {
-    return Matrix{view.type, view.n, view.k, attach(view.data), attach(view.scales)};
-  };
-  const auto vector = [&](VectorView view) { return attach(std::as_bytes(view)); };
-  m.embedding = matrix(model.embedding());
-  m.head = config.tied_head ? m.embedding : matrix(model.head());
-  if (config.injection == Injection::concat) m.adapter = matrix(model.adapter());
-  if (config.exit_gate) m.exit_gate = matrix(model.exit_gate());
-  m.final_norm = vector(model.final_norm());
-  for (const LayerWeights& w : model.layers()) {
-    m.layers.push_back({matrix(w.qkv), matrix(w.out), matrix(w.gate_up), matrix(w.down),
-                        vector(w.norm1), vector(w.norm2), vector(w.norm3), vector(w.norm4),
-                        vector(w.q_norm), vector(w.k_norm), vector(w.qk_bias)});
-  }
-  m.frequencies = rope_frequencies(config);
-
-  const auto rows_of = [&](std::int64_t rows, std::int64_t width) {
-    m.buffers.emplace_back(ops_, static_cast<std::size_t>(rows * width) * sizeof(float));
-    return Rows{m.buffers.back().ptr(), width};
-  };
-  m.state = rows_of(slots, config.hidden);
-  if (config.injection != Injection::none) m.kept = rows_of(slots, config.hidden);
-  m.x = rows_of(max_rows, config.hidden);
-  m.normed = rows_of(max_rows, config.hidden);
-  m.branch = rows_of(max_rows, config.hidden);
-  if (config.injection == Injection::relaxed) m.entry = rows_of(max_rows, config.hidden);
-  if (config.injection == Injection::concat) m.joined = rows_of(max_rows, 2 * config.hidden);
-  m.qkv = rows_of(max_rows, config.q_width() + 2 * config.kv_width());
-  m.attended = rows_of(max_rows, config.q_width());
-  m.gate_up = rows_of(max_rows, 2 * config.ffn);
-  m.gated = rows_of(max_rows, config.ffn);
-  m.angles = rows_of(max_rows, config.head_dim).data;
-}
+      memory_(std::make_unique<Memory>(model, ops, max_rows, slots)) {}
 
 Forward::~Forward() = default;
 
