@@ -42,6 +42,10 @@ ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<con
                 "alpha / loops, so all of them would differ",
                 config.family);
   }
+  if (forward.plan().stored_hidden != HiddenMode::none) {
+    throw Error(ErrorKind::usage, "a state keeps keys and values, not the inputs that {} stores",
+                name_of(forward.plan().stored_hidden));
+  }
   assert(cache.length() == 0);
   ResumeHandle handle;
   handle.identity_ = cache_identity(forward, cache.geometry().mode);

@@ -30,6 +30,7 @@ struct Case {
   std::int32_t loops = 4;
   std::int64_t window = 0;
   KvMode kv = KvMode::f16;
+  HiddenMode hidden = HiddenMode::none;
   ExitRule exit;
   std::int32_t kv_slots = 0;
   SamplingOptions sampling;
@@ -45,7 +46,8 @@ struct Outcome {
 };
 
 Outcome run(const Model& model, Ops& ops, const Case& c, const Schedule& schedule) {
-  const LoopPlan plan = make_loop_plan(model.config(), c.loops, c.window);
+  LoopPlan plan = make_loop_plan(model.config(), c.loops, c.window);
+  plan.stored_hidden = c.hidden;
   check(schedule, model.config(), plan, c.exit, c.kv_slots);
   Forward forward(model, ops, plan, InitialStates::parse("", model.config()),
                   std::max(16, schedule.rows(plan.loops)),
@@ -180,8 +182,9 @@ bool refused(const Schedule& schedule, const ModelConfig& config, const Case& c)
 std::string describe(const Case& c, const Schedule& schedule) {
   return fmt::format(
       "{} loops {} window {} kv {} exit '{}' temperature {} seed {} prompt {} max {}",
-      schedule.name(), c.loops, c.window, name_of(c.kv), c.exit.identity(), c.sampling.temperature,
-      c.sampling.seed, c.prompt.size(), c.stop.max_tokens);
+      schedule.name(), c.loops, c.window,
+      std::string(name_of(c.kv)) + std::string(name_of(c.hidden)), c.exit.identity(),
+      c.sampling.temperature, c.sampling.seed, c.prompt.size(), c.stop.max_tokens);
 }
 
 class Models {
@@ -217,6 +220,7 @@ TEST_CASE("a thousand random combinations: no stream differs from plain decoding
     const std::int64_t windows[] = {0, 0, 1, 8, 16, 17};
     c.window = windows[dice.below(6)];
     c.kv = static_cast<KvMode>(dice.below(4));
+    if (dice.one_in(5)) c.hidden = static_cast<HiddenMode>(dice.from(1, 3));
     c.exit = random_exit(dice, config);
     c.sampling = random_sampling(dice, config);
     c.stop = random_stop(dice, config);
@@ -329,6 +333,26 @@ TEST_CASE("a tree verifies a leaf where the chain is wrong") {
     CHECK(chain.answer.stats.accepted == block.answer.stats.accepted);
     CHECK(tree.answer.stats.accepted > chain.answer.stats.accepted);
     CHECK(tree.answer.stats.passes < chain.answer.stats.passes);
+  }
+}
+
+TEST_CASE("shared slots and early exits work with stored inputs") {
+  Models models;
+  const Model& model = models.get(TinyModel::m, WeightType::f32);
+  const auto ops = cpu();
+  for (const HiddenMode hidden : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+    Case c;
+    c.hidden = hidden;
+    c.sampling.temperature = 0.0;
+    c.stop.max_tokens = 30;
+    c.prompt = random_ids(9, 18, 64);
+    const Outcome plain = run(model, *ops, c, Schedule());
+    c.kv_slots = 4;
+    CHECK(run(model, *ops, c, Schedule()).answer.tokens == plain.answer.tokens);
+    c.exit = ExitRule::parse("gate:0.6", false);
+    for (c.kv_slots = 1; c.kv_slots < 4; ++c.kv_slots) {
+      CHECK(run(model, *ops, c, Schedule()).answer.tokens.size() == 30);
+    }
   }
 }
 
