@@ -45,10 +45,10 @@ if scripts/install_packages.sh; then
   runner=()
   run_tests build/test '--buildtype=release -Dtests=true'
   if [ "${1-}" != quick ]; then
-    run_tests build/asan '--buildtype=debugoptimized -Dtests=true -Db_sanitize=address,undefined' \
+    run_tests build/asan '-Ddebug=true -Doptimization=1 -Dtests=true -Db_sanitize=address,undefined' \
       --timeout-multiplier 5
     runner=("${fixed_addresses[@]}")
-    run_tests build/tsan '--buildtype=debugoptimized -Dtests=true -Db_sanitize=thread' \
+    run_tests build/tsan '-Ddebug=true -Doptimization=1 -Dtests=true -Db_sanitize=thread' \
       --timeout-multiplier 10 --suite unit --suite model
   fi
 else
