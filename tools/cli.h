@@ -143,10 +143,23 @@ struct InputOptions {
   void for_each_line(TokenLimits limits, const std::function<void(TokenLine)>& take) const;
 };
 
+// Does what is to be done for one line; a failure of the computation (logits that are not finite,
+// no memory) is told with file and line.
+void for_line(const TokenLine& line, const std::function<void()>& work);
+
 // Throws Error(usage) naming `option` if writing `path` would replace one of the inputs, whatever
 // its name ("-" among them is standard input).
 void refuse_inputs(const std::string& path, std::string_view option,
                    const std::vector<std::string>& inputs);
+
+// An output file and the option that names it; an empty path or "-" is none.
+struct OutputName {
+  std::string_view option;
+  std::string path;
+};
+// Before any work: throws Error(usage) naming the option if an output would replace one of the
+// inputs, is a folder, or if two of them are one file; Error(io) if its folder is not there.
+void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std::string>& inputs);
 
 // A stream that stands already (stdout, stderr, a device, a pipe) or a file that gets its name at
 // the end.
@@ -174,6 +187,7 @@ class Output {
  public:
   void add(CLI::App& app);  // -o, --output
   bool is_file() const { return path_ != "-"; }
+  OutputName name() const { return {"--output", path_}; }
   void open(const std::vector<std::string>& inputs);  // before the first write
   void write(std::string_view text) { sink_.write(text); }
   void flush() { sink_.flush(); }
@@ -189,6 +203,7 @@ class StatsOutput {
  public:
   void add(CLI::App& app);  // --stats[=FILE]
   bool wanted() const { return !path_.empty(); }
+  OutputName name() const { return {"--stats", path_ == "true" ? "-" : path_}; }
   // Each does nothing unless statistics are wanted.
   void open(const std::vector<std::string>& inputs = {});  // before the first write
   void write(std::string_view line);                       // with its line end

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "cli.h"
 
@@ -41,7 +42,10 @@ void InputOptions::for_each_line(TokenLimits limits,
   }
   for (const std::string& file : files.empty() ? std::vector<std::string>{"-"} : files) {
     TokenReader reader(file, parse_token_format(format.empty() ? "text" : format), limits);
-    while (std::optional<TokenLine> line = reader.next()) take(std::move(*line));
+    while (std::optional<TokenLine> line = reader.next()) {
+      line->file = file == "-" ? "standard input" : file;
+      take(std::move(*line));
+    }
   }
 }
 
@@ -69,6 +73,15 @@ std::vector<TokenLine> InputOptions::read_all(TokenLimits limits) const {
   return lines;
 }
 
+void for_line(const TokenLine& line, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::device) throw;
+    throw Error(error.kind(), "{}:{}: {}", line.file, line.number, error.what());
+  }
+}
+
 std::vector<std::string> InputOptions::sources(const std::string& model) const {
   std::vector<std::string> all = files.empty() ? std::vector<std::string>{"-"} : files;
   all.push_back(model);
@@ -83,6 +96,36 @@ void refuse_inputs(const std::string& path, std::string_view option,
     if (input == path || (exists && file_status(input, other) && S_ISREG(status.st_mode) &&
                           same_file(status, other))) {
       throw Error(ErrorKind::usage, "{} {}: the file is also an input", option, path);
+    }
+  }
+}
+
+void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std::string>& inputs) {
+  for (auto output = outputs.begin(); output != outputs.end(); ++output) {
+    const auto& [option, path] = *output;
+    if (path.empty() || path == "-") continue;
+    refuse_inputs(path, option, inputs);
+    struct stat status;
+    const bool exists = file_status(path, status);
+    if (exists && S_ISDIR(status.st_mode)) {
+      throw Error(ErrorKind::usage, "{} {}: {}", option, path, std::strerror(EISDIR));
+    }
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    struct stat folder_status;
+    if (!exists && !folder.empty() && !file_status(folder.string(), folder_status)) {
+      throw Error(ErrorKind::io, "{} {}: {}", option, path, std::strerror(ENOENT));
+    }
+    if (exists && !S_ISREG(status.st_mode)) continue;  // a device or pipe takes what comes
+    for (auto other = outputs.begin(); other != output; ++other) {
+      struct stat other_status;
+      const bool same =
+          exists ? file_status(other->path, other_status) && same_file(status, other_status)
+                 : std::filesystem::weakly_canonical(path) ==
+                       std::filesystem::weakly_canonical(other->path);
+      if (!other->path.empty() && same) {
+        throw Error(ErrorKind::usage, "{} and {} name the same file: {}", other->option, option,
+                    path);
+      }
     }
   }
 }

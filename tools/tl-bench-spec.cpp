@@ -215,6 +215,10 @@ int bench(Options& options) {
     rows = std::max(rows, schedule.rows(plan.loops));
   }
   const std::vector<std::string> sources = options.input.sources(options.model.path);
+  const std::string profile =
+      options.profile == "true" ? cli::profile_path(options.model.path) : options.profile;
+  cli::check_outputs({options.output.name(), {"--plot", options.plot}, {"--save-profile", profile}},
+                     sources);
   options.output.open(sources);
   const auto ops = options.model.make_ops();
   const std::vector<std::vector<TokenId>> prompts = prompts_of(options, config);
@@ -236,8 +240,7 @@ int bench(Options& options) {
     file.commit();
   }
   if (!options.profile.empty()) {
-    verdict.profile.write(options.profile == "true" ? cli::profile_path(model.path())
-                                                    : options.profile);
+    verdict.profile.write(profile);
   }
   return options.require > 0.0 && best.median < options.require ? cli::kFailed : cli::kDone;
 }

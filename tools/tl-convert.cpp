@@ -7,9 +7,12 @@
 #include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <vector>
 
 #include "cli.h"
 #include "files/json_text.h"
@@ -110,26 +113,32 @@ std::string as_text(const ImportReport& report) {
 }
 
 int convert(Options& options, bool progress) {
-  ImportOptions import;
-  if (options.dtype != "keep") import.type = parse_weight_type(options.dtype);
+  std::vector<std::string> sources;
+  std::error_code unreadable;  // import_checkpoint tells
+  for (const auto& entry : std::filesystem::directory_iterator(options.folder, unreadable)) {
+    sources.push_back(entry.path().string());
+  }
+  cli::check_outputs({{"OUT", options.out}}, sources);
+  ImportOptions request;
+  if (options.dtype != "keep") request.type = parse_weight_type(options.dtype);
   if (options.loop_layers) {
     parse_range(*options.loop_layers, options.looped);
-    import.looped = options.looped;
+    request.looped = options.looped;
   }
-  import.progress = [progress](std::int64_t done, std::int64_t total) {
+  request.progress = [progress](std::int64_t done, std::int64_t total) {
     if (stop_signal != 0) throw Interrupted{};
-  if (progress) show_progress(done, total);
-};
-catch_signals();
-try {
-  const ImportReport report = import_checkpoint(options.folder, options.out, import);
-  const std::string text = options.json ? as_json(report) : as_text(report);
-  std::fwrite(text.data(), 1, text.size(), stdout);
-} catch (const Interrupted&) {
-  std::signal(stop_signal, SIG_DFL);
-  std::raise(stop_signal);
-}
-return cli::kDone;
+    if (progress) show_progress(done, total);
+  };
+  catch_signals();
+  try {
+    const ImportReport report = import_checkpoint(options.folder, options.out, request);
+    const std::string text = options.json ? as_json(report) : as_text(report);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  } catch (const Interrupted&) {
+    std::signal(stop_signal, SIG_DFL);
+    std::raise(stop_signal);
+  }
+  return cli::kDone;
 }  // namespace
 
 }  // namespace

@@ -258,6 +258,10 @@ int run(Options& options) {
   const auto ops = options.model.make_ops();
   const cli::ScheduleOptions::Choice choice = options.schedule.choose(model, plan, *ops);
   const std::vector<std::string> sources = options.input.sources(options.model.path);
+  cli::check_outputs(
+      {options.output.name(), options.stats.name(), {"--save-state", options.save_state}},
+      options.resume.empty() ? sources
+                             : std::vector<std::string>{options.model.path, options.resume});
   options.output.open(sources);
   options.stats.open(sources);
 
@@ -267,6 +271,7 @@ int run(Options& options) {
   if (!options.resume.empty()) {
     resumed = ResumeHandle::open(options.resume);
     lines.emplace_back();
+    lines.back().file = options.resume;
     lines.back().number = 1;
     lines.back().ids.assign(resumed->ids().begin(), resumed->ids().end());
   } else if (!options.stream) {
@@ -289,7 +294,9 @@ int run(Options& options) {
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
   Engine engine{forward, options.loop.kv_mode(), std::nullopt, {}, choice, std::move(resumed)};
   engine.pool = open_pool(options, engine);
-  const auto answer = [&](const TokenLine& line) { answer_line(options, engine, line); };
+  const auto answer = [&](const TokenLine& line) {
+    cli::for_line(line, [&] { answer_line(options, engine, line); });
+  };
   if (options.stream && options.resume.empty()) options.input.for_each(limits, answer);
   for (const TokenLine& line : lines) answer(line);
   options.stats.finish();

@@ -229,7 +229,8 @@ void trace_lines(Options& options, const Model& model) {
     const auto rows = static_cast<std::int32_t>(line.ids.size());
     Forward forward(model, *ops, plan, initial_states, rows, rows);
     KvCache cache(*ops, plan, options.loop.kv_mode());
-    const std::vector<LoopTrace> trace = trace_loops(forward, cache, line.ids);
+    std::vector<LoopTrace> trace;
+    cli::for_line(line, [&] { trace = trace_loops(forward, cache, line.ids); });
     options.output.write(options.json ? trace_json(line, trace, config.exit_gate)
                                       : trace_text(line, trace, config.exit_gate));
     options.output.flush();

@@ -66,9 +66,10 @@ int score_lines(Options& options) {
   }
   const InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
   const std::vector<std::string> sources = options.input.sources(options.model.path);
+  cli::check_outputs(
+      {options.output.name(), {"--logits", options.logits_path}, {"--states", options.states_path}},
+      sources);
   options.output.open(sources);
-  cli::refuse_inputs(options.logits_path, "--logits", sources);
-  cli::refuse_inputs(options.states_path, "--states", sources);
   const auto ops = options.model.make_ops();
   const std::vector<TokenLine> lines = options.input.read_all({config.vocab, config.context});
   std::int64_t longest = 1;
@@ -96,7 +97,10 @@ int score_lines(Options& options) {
     for (const auto& forward : forwards) {
       const LoopPlan& plan = forward->plan();
       KvCache cache(*ops, plan, options.loop.kv_mode());
-      const Score result = score(*forward, cache, line.ids, options.loop.prefill_chunk, hooks);
+      Score result;
+      cli::for_line(line, [&] {
+        result = score(*forward, cache, line.ids, options.loop.prefill_chunk, hooks);
+      });
       options.output.write(options.jsonl ? as_json(options, line, plan.loops, result)
                                          : as_text(options, line, plan.loops, result));
       options.output.flush();

@@ -11,11 +11,12 @@
 namespace tinyloop {
 namespace {
 
-// Distances of software prefetch (measured). Packed rows come from L2 and need a little; weights
-// come from memory, where the hardware's own prefetch is too timid for streams that several rows
-// slow down.
-constexpr std::int64_t kRowsAhead = 32;  // inputs
-constexpr std::ptrdiff_t kWeightBytesAhead = 4096;
+// Distances of software prefetch (measured), in inputs. Packed rows come from L2 and need a little;
+// weights come from memory, where the hardware's own prefetch is too timid, most of all for streams
+// that several rows slow down.
+constexpr std::int64_t kRowsAhead = 32;
+template <typename Stored, int kRows>
+constexpr std::int64_t kWeightsAhead = (kRows == 1 ? 2048 : 4096) / Stored::kBytes;
 
 constexpr std::int64_t kBlockInputs = 256;  // inputs of a block of k
 
@@ -27,14 +28,15 @@ enum class Fetch { nothing, rows, weights };
 // for i in 0 .. count-1.
 template <typename Stored, int kRows, int kPanels, int kStepOfI, int kStepOfRow, Fetch kFetch>
 TL_INLINE void multiply_tile(F32x16 (&acc)[kRows][kPanels], const float* x,
-                             const Byte* const (&w)[kPanels], std::int64_t count) {
+                             const Byte* const (&w)[kPanels], std::int64_t count,
+                             std::ptrdiff_t weights_ahead = 0) {
   for (std::int64_t i = 0; i < count; ++i) {
     F32x16 weights[kPanels];
     if constexpr (kFetch == Fetch::rows) __builtin_prefetch(x + (i + kRowsAhead) * kStepOfI);
 #pragma GCC unroll 16
     for (int p = 0; p < kPanels; ++p) {
       if constexpr (kFetch == Fetch::weights) {
-        __builtin_prefetch(w[p] + i * Stored::kBytes + kWeightBytesAhead);
+        __builtin_prefetch(w[p] + i * Stored::kBytes + weights_ahead);
       }
       weights[p] = Stored::load_vector(w[p] + i * Stored::kBytes);
     }
@@ -58,20 +60,27 @@ struct FloatBlock {
 
 template <typename Stored, int kRows, int kPanels, Fetch kFetch>
 void multiply_block_tile(const MatmulTask& task, const FloatBlock& block, const RowTile& rows) {
-  const Byte* w[kPanels];
-  for (int p = 0; p < kPanels; ++p) w[p] = block.data + p * block.stride;
   const auto* x = reinterpret_cast<const float*>(task.x) +
                   block.first * FloatTiles{task.rows}.packed_height() +
                   rows.packed_row * block.count;
   const OutputTile tile = output_tile(task, rows, block.panel, kPanels);
   F32x16 acc[kRows][kPanels];
   start_tile(acc, tile, block.first > 0);
-  multiply_tile<Stored, kRows, kPanels, kRows, 1, kFetch>(acc, x, w, block.count);
+  // The last part of a panel fetches the first one of the panels that come next.
+  std::ptrdiff_t ahead = kWeightsAhead<Stored, kRows> * Stored::kBytes;
+  const std::int64_t turn = task.k - block.first - kWeightsAhead<Stored, kRows>;
+  for (std::int64_t i = 0; i < block.count;) {
+    const bool before = kFetch == Fetch::weights && i < turn && turn < block.count;
+    const std::int64_t end = before ? turn : block.count;
+    if (i >= turn) ahead += (kPanels - 1) * block.stride;
+    const Byte* w[kPanels];
+    for (int p = 0; p < kPanels; ++p) w[p] = block.data + p * block.stride + i * Stored::kBytes;
+    multiply_tile<Stored, kRows, kPanels, kRows, 1, kFetch>(acc, x + i * kRows, w, end - i, ahead);
+    i = end;
+  }
   store_tile(acc, tile);
 }
 
-// Few rows: bound by reading the weights, which are used where they are, once. With several tiles
-// of rows a part of a panel is used by all before the next part, while it is in L1.
 template <typename Stored, int kPanels>
 TL_INLINE void multiply_panels(const MatmulTask& task, std::int64_t panel) {
   const FloatTiles tiles = {task.rows};

@@ -116,17 +116,18 @@ void pack_quantised_rows(const PackTask& task) {
 template <typename Dot, int kRows, int kPanels, bool kFetch>
 TL_INLINE void multiply_quantised_tile(F32x16 (&acc)[kRows][kPanels], const Byte* x,
                                        const Byte* const (&w)[kPanels],
-                                       const Byte* const (&scales)[kPanels], std::int64_t groups) {
+                                       const Byte* const (&scales)[kPanels], std::int64_t groups,
+                                       std::int64_t groups_ahead) {
   for (std::int64_t g = 0; g < groups; ++g) {
     const Byte* group = x + g * kRows * kPackedGroupBytes;
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       const Byte* weights = w[p] + g * Dot::kGroupBytes;
-      if constexpr (kFetch) {  // what the next block of groups needs
+      if constexpr (kFetch) {
         for (std::ptrdiff_t line = 0; line < Dot::kGroupBytes; line += 64) {
-          __builtin_prefetch(weights + kBlockGroups * Dot::kGroupBytes + line);
+          __builtin_prefetch(weights + groups_ahead * Dot::kGroupBytes + line);
         }
-        __builtin_prefetch(scales[p] + (g + kBlockGroups) * kLanes * 2);
+        __builtin_prefetch(scales[p] + (g + groups_ahead) * kLanes * 2);
       }
       const F32x16 w_scale = load_f16(scales[p] + g * kLanes * 2);
       typename Dot::Part sums[kRows][Dot::kParts];
@@ -162,18 +163,29 @@ template <typename Dot, int kRows, int kPanels, bool kFetch>
                                       std::int64_t panel, std::int64_t first_group,
                                       std::int64_t groups) {
   const std::int64_t all = count_groups(task.k);
-  const Byte* w[kPanels];
-  const Byte* scales[kPanels];
-  for (int p = 0; p < kPanels; ++p) {
-    const std::int64_t at = (panel + p) * all + first_group;
-    w[p] = task.data + at * Dot::kGroupBytes;
-    scales[p] = task.scales + at * kLanes * 2;
-  }
   const Byte* x = task.x + (rows.packed_row * all + first_group * kRows) * kPackedGroupBytes;
   const OutputTile tile = output_tile(task, rows, panel, kPanels);
   F32x16 acc[kRows][kPanels];
   start_tile(acc, tile, first_group > 0);
-  multiply_quantised_tile<Dot, kRows, kPanels, kFetch>(acc, x, w, scales, groups);
+  // What the next block of groups needs is fetched; the last one fetches for the panels that come
+  // next.
+  std::int64_t ahead = kBlockGroups;
+  const std::int64_t turn = all - first_group - kBlockGroups;
+  for (std::int64_t g = 0; g < groups;) {
+    const bool before = kFetch && g < turn && turn < groups;
+    const std::int64_t end = before ? turn : groups;
+    if (g >= turn) ahead += (kPanels - 1) * all;
+    const Byte* w[kPanels];
+    const Byte* scales[kPanels];
+    for (int p = 0; p < kPanels; ++p) {
+      const std::int64_t at = (panel + p) * all + first_group + g;
+      w[p] = task.data + at * Dot::kGroupBytes;
+      scales[p] = task.scales + at * kLanes * 2;
+    }
+    multiply_quantised_tile<Dot, kRows, kPanels, kFetch>(acc, x + g * kRows * kPackedGroupBytes, w,
+                                                         scales, end - g, ahead);
+    g = end;
+  }
   store_tile(acc, tile);
 }
 

@@ -9,7 +9,7 @@
 //   int4      as int8 with two values a byte: K [head_dim][8 bytes], byte j holds positions j (low nibble) and j+8 (high);
 //             V [hp/16][16][8 bytes], byte j holds channels j and j+8 of the panel; a nibble is the value + 8
 //   int8: scale = greatest magnitude / 127, q = round-to-nearest-even(x * (1 / scale)), value = q * scale; int4 the same with 7.
-//   A vector of zeros has scale 0 and q 0.
+//   A vector of zeros has scale 0 and q 0, and so has one so small that 1 / scale would be infinite.
 #pragma once
 
 #include <cstddef>

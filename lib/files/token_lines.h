@@ -28,6 +28,7 @@ enum class TokenFormat {
 TokenFormat parse_token_format(std::string_view name);
 
 struct TokenLine {
+  std::string file;          // as messages name it; set by whoever opened it
   std::int64_t number = 0;   // 1-based line (or row) in its file
   std::vector<TokenId> ids;  // the prompt
   std::string error;         // not empty: "file:line:column: cause"; ids is then empty

@@ -377,6 +377,20 @@ TEST_CASE("attention of distant rows in one call") {
   }
 }
 
+TEST_CASE("attention where all scores lie far below zero") {
+  // A masked position must weigh nothing even then: its score is minus infinity and not some low
+  // number.
+  Random random(25);
+  for (const KvMode mode : kModes) {
+    const std::int64_t counts[] = {random.between(3, 14), random.between(260, 270)};
+    Pass pass = make_pass(random, mode, {2, 1, 16}, 0, counts, 3);
+    for (std::size_t i = 0; i < pass.k.size(); i += 16) pass.k[i] = 20.0f + pass.k[i] / 16.0f;
+    for (std::size_t i = 0; i < pass.q.size(); i += 16) pass.q[i] = -100.0f;
+    INFO(name_of(mode), " positions ", counts[0], ", ", counts[1]);
+    check_pass(pass);
+  }
+}
+
 TEST_CASE("rotate") {
   Random random(24);
   for (const Shape shape : {Shape{1, 1, 2}, {4, 2, 6}, {3, 1, 16}, {8, 2, 34}, {16, 16, 128}}) {

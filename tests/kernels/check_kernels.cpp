@@ -3,13 +3,18 @@
 // double, same bits as portable, same bits for any number of rows and threads, nothing written
 // beyond the outputs.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 
+#include "guarded_ops.h"
 #include "kernels/kernel_runs.h"
 
 namespace tinyloop {
@@ -356,6 +361,34 @@ TEST_CASE("embed") {
       CHECK(wrong == 0);
     }
   }
+}
+
+TEST_CASE("the guarded device refuses the host") {
+  GuardedOps ops;
+  const DeviceBuffer x(ops, 256), y(ops, 256);
+  std::vector<float> host(64, 1.0f);
+  ops.upload(x.ptr(), host.data(), 256);
+  ops.add({y.ptr(), 64}, {x.ptr(), 64}, 1, 64);
+  ops.download(host.data(), y.ptr(), 256);
+  CHECK(host == Floats(64, 1.0f));
+
+  // Host memory, or more than was allocated, is no operand.
+  const DevicePtr from_host = {reinterpret_cast<std::byte*>(host.data())};
+  CHECK_THROWS_AS(ops.add({y.ptr(), 64}, {from_host, 64}, 1, 64), std::logic_error);
+  CHECK_THROWS_AS(ops.add({y.ptr(), 64}, {x.ptr(), 64}, 1, 65), std::logic_error);
+  CHECK_THROWS_AS(ops.add({y.ptr(), 64}, {x.ptr(), 64}, 2, 64), std::logic_error);
+
+  // Reading through an address outside an operation kills the process.
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::signal(SIGSEGV, SIG_DFL);
+    const volatile std::byte read = *x.ptr().address;
+    _exit(read == std::byte{} ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFSIGNALED(status));
 }
 
 }  // namespace
