@@ -129,11 +129,13 @@ Order read_order(const std::string& path) {
   Order order;
   std::string text;
   std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return order;
-  text.resize(size);
-  std::ifstream file(path, std::ios::binary);
-  file.read(text.data(), static_cast<std::streamsize>(size));
+  if (!std::filesystem::is_regular_file(path, error)) return order;
+  // The size of the file that is open: another one may get the name at any moment.
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return order;
+  text.resize(static_cast<std::size_t>(std::max<std::streamoff>(0, file.tellg())));
+  file.seekg(0);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   std::string_view rest = text;
   std::int64_t keys = 0;
