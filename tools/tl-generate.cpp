@@ -221,10 +221,14 @@ std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
                                  cache_identity(engine.forward, engine.kv));
   if (!options.pool_add) return pool;
   try {
-    pool->prepare();
+    const std::string warning = pool->prepare();
+    if (!warning.empty()) cli::warn(warning);
   } catch (const Error& error) {
     cli::warn(error.what());
-    pool.reset();
+    // What is there may serve all the same; the first look-up would say once more what is wrong.
+    const PoolMatch nothing = pool->lookup({}, false);
+    engine.warned.insert(nothing.warning);
+    if (!nothing.usable) pool.reset();
   }
   return pool;
 }

@@ -92,7 +92,8 @@ int evict_entries(Options& options) {
                                      : "--model");
   }
   const PoolFolder folder(options.pool);
-  const PoolSettings settings = folder.settings();
+  const auto [settings, warning] = folder.settings();
+  if (!warning.empty()) cli::warn(warning);
   std::vector<PoolEntry> chosen;
   if (!options.keys.empty()) {
     chosen = named(folder, options.keys);

@@ -103,7 +103,8 @@ std::string text_entry(const Listed& entry) {
 
 int show(Options& options) {
   const PoolFolder folder(options.pool);
-  const PoolSettings settings = folder.settings();
+  const auto [settings, warning] = folder.settings();
+  if (!warning.empty()) cli::warn(warning);
   const PoolCounts counts = PoolUses(options.pool).read();
   const std::vector<Listed> entries = list(options, folder, counts);
   std::int64_t tokens = 0, bytes = 0;

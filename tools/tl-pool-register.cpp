@@ -38,7 +38,7 @@ std::optional<PoolSettings> wanted_settings(const Options& options, const Prefix
     return std::nullopt;
   }
   pool.folder().create();
-  PoolSettings settings = pool.folder().settings();
+  PoolSettings settings = pool.folder().settings().settings;
   if (options.capacity != kNotGiven) settings.capacity = options.capacity;
   if (options.max_bytes != kNotGiven) settings.max_bytes = options.max_bytes;
   if (!options.policy.empty()) settings.policy = parse_policy(options.policy);
@@ -86,7 +86,8 @@ int register_all(Options& options) {
   Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
   const KvMode kv = options.loop.kv_mode();
   PrefixPool pool(options.pool, cache_identity(forward, kv));
-  pool.prepare(wanted_settings(options, pool));
+  const std::string warning = pool.prepare(wanted_settings(options, pool));
+  if (!warning.empty()) cli::warn(warning);
 
   std::vector<Registration> results;
   {

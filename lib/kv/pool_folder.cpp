@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -92,6 +93,25 @@ std::string settings_text(const PoolSettings& settings) {
                      kPoolVersion, settings.capacity, settings.max_bytes, name_of(settings.policy));
 }
 
+// No value if there is none. Never waits, whatever has that name. Throws Error(io).
+std::optional<std::string> read_settings(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file < 0) {
+    if (errno == ENOENT) return std::nullopt;
+    fail(path, errno);
+  }
+  struct stat status {};
+  const bool regular = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+  std::string text(std::size_t{1} << 16, '\0');
+  const ssize_t size = regular ? ::read(file, text.data(), text.size()) : 0;
+  const int error = errno;
+  ::close(file);
+  if (!regular) throw Error(ErrorKind::io, "{}: not a regular file", path);
+  if (size < 0) fail(path, error);
+  text.resize(static_cast<std::size_t>(size));
+  return text;
+}
+
 void sweep_folder(const std::string& path) {
   std::vector<std::string> names;
   for_each_name(path, [&](std::string_view name) {
@@ -121,43 +141,38 @@ void PoolFolder::create() const { make_folder(path_); }
 
 void PoolFolder::create(const std::string& identity) const { make_folder(identity_path(identity)); }
 
-PoolSettings PoolFolder::settings() const {
+FoundSettings PoolFolder::settings() const {
   struct stat status {};
   if (::stat(path_.c_str(), &status) != 0) fail(path_, errno);
   if (!S_ISDIR(status.st_mode)) fail(path_, ENOTDIR);
   const std::string path = path_ + "/pool.json";
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) {
-    if (errno == ENOENT) return {};
-    fail(path, errno);
-  }
-  std::string text(std::size_t{1} << 16, '\0');
-  const ssize_t size = ::read(file, text.data(), text.size());
-  const int error = errno;
-  ::close(file);
-  if (size < 0) fail(path, error);
-  text.resize(static_cast<std::size_t>(size));
-  PoolSettings settings;
-  std::int64_t format = 0;
+  std::optional<std::string> text;
   try {
-    const nlohmann::json json = nlohmann::json::parse(text);
+    text = read_settings(path);
+  } catch (const Error& error) {
+    return {{}, error.what()};
+  }
+  if (!text) return {};
+  std::int64_t format = 0;
+  PoolSettings settings;
+  bool sound = false;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(*text);
     format = json.at("format").get<std::int64_t>();
     if (format == kPoolVersion) {
       settings.capacity = json.at("capacity").get<std::int64_t>();
       settings.max_bytes = json.at("max_bytes").get<std::int64_t>();
       settings.policy = parse_policy(json.at("policy").get<std::string>());
+      sound = settings.capacity >= 0 && settings.max_bytes >= 0;
     }
   } catch (const std::exception&) {
-    throw Error(ErrorKind::data, "{}: damaged", path);
   }
-  if (format != kPoolVersion) {
+  if (format > kPoolVersion) {
     throw Error(ErrorKind::data, "{}: pool of format {}, this program knows {}", path, format,
                 kPoolVersion);
   }
-  if (settings.capacity < 0 || settings.max_bytes < 0) {
-    throw Error(ErrorKind::data, "{}: damaged", path);
-  }
-  return settings;
+  if (!sound) return {{}, fmt::format("{}: damaged", path)};
+  return {settings, ""};
 }
 
 void PoolFolder::set_settings(const PoolSettings& settings) const {

@@ -27,6 +27,11 @@ struct PoolSettings {
   EvictionPolicy policy = EvictionPolicy::lru;
 };
 
+struct FoundSettings {
+  PoolSettings settings;
+  std::string warning;  // why these are the defaults although there is a pool.json; may be empty
+};
+
 // One entry as the listing shows it.
 struct PoolEntry {
   std::string identity;  // the folder's name
@@ -46,9 +51,9 @@ class PoolFolder {
   void create() const;
   void create(const std::string& identity) const;
 
-  // Throws Error(io) if there is no such folder, Error(data) if pool.json is damaged or the pool is
-  // of a newer format. Without pool.json: the defaults.
-  PoolSettings settings() const;
+  // Throws Error(io) if there is no such folder, Error(data) if the pool is of a newer format.
+  // Without pool.json, or if it is damaged or cannot be read: the defaults.
+  FoundSettings settings() const;
   void set_settings(const PoolSettings& settings) const;  // throws Error(io)
   // Writes the defaults where there are no settings yet, so that the pool says its format.
   void mark() const;

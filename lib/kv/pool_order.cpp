@@ -3,12 +3,14 @@
 #include "kv/pool_order.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <string_view>
 #include <system_error>
 
 #include "files/temporary_file.h"
@@ -17,7 +19,7 @@ namespace tinyloop {
 
 namespace {
 
-constexpr std::string_view kListing = "listing ";
+constexpr std::size_t kHashDigits = 16;
 constexpr std::size_t kNeighbours = 4;      // looked at on each side of the prompt's place
 constexpr std::size_t kMostUnordered = 64;  // missing in the order and looked at one by one
 
@@ -70,6 +72,30 @@ std::size_t place_of(std::span<const TokenId> ids, const std::vector<EntryKey>& 
   return first;
 }
 
+// What comes before and after the hash's digits in the file of `order`.
+struct OrderText {
+  std::string before, after = "\n";
+
+  explicit OrderText(const Order& order)
+      : before(fmt::format("listing {} keys {} xxh3 ", order.listing, order.keys.size())) {
+    for (const EntryKey& key : order.keys) after += key.text() + "\n";
+  }
+  std::string whole() const {
+    const std::string hashed = before + after;
+    return fmt::format("{}{:0{}x}{}", before, XXH3_64bits(hashed.data(), hashed.size()),
+                       kHashDigits, after);
+  }
+};
+
+// The number after `name` at the start of `text`, which goes on behind it.
+bool take_number(std::string_view& text, std::string_view name, std::int64_t& number) {
+  if (!text.starts_with(name)) return false;
+  text.remove_prefix(name.size());
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return error == std::errc();
+}
+
 }  // namespace
 
 std::int64_t shared_length(std::span<const TokenId> a, std::span<const TokenId> b) {
@@ -103,21 +129,30 @@ Order read_order(const std::string& path) {
   Order order;
   std::string text;
   std::error_code error;
-  const std::uintmax_t size = std::filesystem::file_size(path, error);
-  if (error) return order;
-  text.resize(size);
-  std::ifstream file(path, std::ios::binary);
-  file.read(text.data(), static_cast<std::streamsize>(size));
+  if (!std::filesystem::is_regular_file(path, error)) return order;
+  // The size of the file that is open: another one may get the name at any moment.
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return order;
+  text.resize(static_cast<std::size_t>(std::max<std::streamoff>(0, file.tellg())));
+  file.seekg(0);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.starts_with(kListing)) {
-    std::from_chars(text.data() + kListing.size(), text.data() + text.size(), order.listing);
+  std::string_view rest = text;
+  std::int64_t keys = 0;
+  if (!take_number(rest, "listing ", order.listing) || !take_number(rest, " keys ", keys))
+    return {};
+  rest = rest.substr(std::min(rest.find('\n'), rest.size()));
+  while (rest.size() > 1) {
+    rest.remove_prefix(1);
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    const auto key = EntryKey::parse(rest.substr(0, end));
+    if (!key) return {};
+    order.keys.push_back(*key);
+    rest.remove_prefix(end);
   }
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    if (const auto key = EntryKey::parse(std::string_view(text).substr(begin, end - begin))) {
-      order.keys.push_back(*key);
-    }
-    begin = end + 1;
+  // Every byte counts, those that the reading above stepped over too.
+  if (keys != static_cast<std::int64_t>(order.keys.size()) || OrderText(order).whole() != text) {
+    return {};
   }
   return order;
 }
@@ -136,8 +171,7 @@ std::vector<EntryKey> updated_order(std::vector<EntryKey> present,
 
 void write_order(const std::string& path, const Order& order) {
   AtomicFile file(path);
-  file.write(fmt::format("{}{}\n", kListing, order.listing));
-  for (const EntryKey& key : order.keys) file.write(key.text() + "\n");
+  file.write(OrderText(order).whole());
   file.commit();
 }
 

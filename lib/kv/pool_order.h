@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An identity's entries in the order of their ids, kept in a file IDENTITY.order, so that the entry
-// that shares the most ids with a prompt is found by bisection. Derived and never trusted: names
-// that are gone are skipped, names that are missing are looked at one by one, and whoever is found
-// is compared id by id by the caller.
+// that shares the most ids with a prompt is found by bisection. Derived and never trusted: a
+// file whose hash does not fit is as good as none, names that are gone are skipped, names that are
+// missing are looked at one by one, and whoever is found is compared id by id by the caller.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,7 @@ struct Order {
   std::vector<EntryKey> keys;
 };
 
-// Missing or unreadable: empty. Lines that are no keys are skipped.
+// Missing, unreadable or not as written in every byte: empty, with an unknown listing.
 Order read_order(const std::string& path);
 
 // `present` in order of ids, those that `order` holds already kept as they stand.

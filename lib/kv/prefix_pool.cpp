@@ -71,20 +71,28 @@ PrefixPool::PrefixPool(std::string folder, CacheIdentity identity)
       identity_(std::move(identity)),
       identity_folder_(identity_.folder()) {}
 
-void PrefixPool::prepare(const std::optional<PoolSettings>& settings) {
+std::string PrefixPool::prepare(const std::optional<PoolSettings>& settings) {
   folder_.create();
-  folder_.settings();  // a pool that is not understood is left as it is
+  const FoundSettings found = folder_.settings();  // throws: what is newer is left as it is
   folder_.sweep();
-  if (!settings) return folder_.mark();
+  if (!settings) {
+    if (found.warning.empty()) {
+      folder_.mark();
+    } else {
+      folder_.set_settings(found.settings);
+    }
+    return found.warning;
+  }
   folder_.set_settings(*settings);
   evict_now(folder_, {std::max<std::int64_t>(1, settings->capacity),
                       settings->max_bytes > 0 ? settings->max_bytes : -1, settings->policy});
+  return found.warning;
 }
 
 PoolMatch PrefixPool::lookup(std::span<const TokenId> ids, bool crop) const {
   PoolMatch best;
   try {
-    folder_.settings();
+    const FoundSettings found = folder_.settings();
     Lookup lookup{ids,
                   read_order(folder_.order_path(identity_folder_)),
                   {},
@@ -96,7 +104,7 @@ PoolMatch PrefixPool::lookup(std::span<const TokenId> ids, bool crop) const {
                                                                  : folder_.keys(identity_folder_);
     if (auto exact = exact_match(lookup)) best = std::move(*exact);
     if (crop && best.kind != MatchKind::whole) crop_match(lookup, best);
-    best.warning = lookup.entries.warning();
+    best.warning = lookup.entries.warning().empty() ? found.warning : lookup.entries.warning();
   } catch (const Error& error) {
     best = {};
     best.usable = false;
@@ -182,7 +190,7 @@ EntryKey PrefixPool::publish(SnapshotContent content) {
   const PoolEntry entry{identity_folder_, key};
   content.identity = identity_;
   content.created = static_cast<std::int64_t>(std::max<std::time_t>(0, std::time(nullptr)));
-  const PoolSettings settings = folder_.settings();
+  const PoolSettings settings = folder_.settings().settings;
   folder_.create(identity_folder_);
   std::unique_ptr<TensorFileWriter> writer;
   try {
@@ -220,7 +228,16 @@ EntryKey PrefixPool::publish(SnapshotContent content) {
   return key;
 }
 
-void PrefixPool::touch(const EntryKey& key) const { uses_.add_registration(key, 0); }
+void PrefixPool::touch(const EntryKey& key) const {
+  PoolUses::Lock lock(uses_);
+  lock.add_registration(key, 0);
+  const std::int64_t state = folder_.listing_state(identity_folder_);
+  if (read_order(folder_.order_path(identity_folder_)).listing == state) return;
+  try {
+    update_order();
+  } catch (const Error&) {  // slower look-ups are all that follows
+  }
+}
 
 void PrefixPool::update_order() const {
   OpenEntries entries(folder_, identity_, identity_folder_);

@@ -48,9 +48,10 @@ class PrefixPool {
   const PoolFolder& folder() const { return folder_; }
   const CacheIdentity& identity() const { return identity_; }
 
-  // Makes the folder if need be. With settings: keeps them in it and evicts what is too much. Also
-  // sweeps left-overs of killed processes. Throws Error(io) or Error(data).
-  void prepare(const std::optional<PoolSettings>& settings = std::nullopt);
+  // Makes the folder if need be. With settings: keeps them in it and evicts what is too much.
+  // Settings that are damaged are written anew. Also sweeps left-overs of killed processes. Returns
+  // what was wrong with the settings; may be empty. Throws Error(io) or Error(data).
+  std::string prepare(const std::optional<PoolSettings>& settings = std::nullopt);
 
   // The longest match, checked but for its planes, which are checked when they are read. At least
   // one id is left to compute unless the match is whole. Never throws: trouble is a warning.
@@ -62,7 +63,8 @@ class PrefixPool {
   // Writes an entry (identity and creation time are filled in here), evicts what is then too much,
   // counts a registration. An entry that is there already is success. Throws Error.
   EntryKey publish(SnapshotContent content);
-  void touch(const EntryKey& key) const;  // a registration of what is there already
+  // A registration of what is there already; mends the order if it is not up to date.
+  void touch(const EntryKey& key) const;
 
   // Each throws Error(io) if the count cannot be kept.
   void count_hit(const EntryKey& key, std::int64_t reused) const { uses_.add_hit(key, reused); }

@@ -39,6 +39,39 @@ while read -r file; do
   done
 done <files
 
+# The settings: one warning, the defaults, and both entries hit; registering writes them anew if it can.
+for damage in empty half grow random folder pipe loop; do
+  rm -rf pool && cp -r good pool
+  file=pool/pool.json
+  case $damage in
+    empty) : >$file ;;
+    half) truncate -s 20 $file ;;
+    grow) printf x >>$file ;;
+    random) printf '\377\000\003{[' >$file ;;
+    folder) rm $file && mkdir $file ;;
+    pipe) rm $file && mkfifo $file ;;
+    loop) rm $file && ln -s pool.json $file ;;
+  esac
+  for add in '' --pool-add; do
+    cp -r pool again
+    generate --pool again $add --stats both >answer 2>err
+    same plain answer
+    [ "$(grep -c 'warning: again/pool.json: ' err)" -eq 1 ] || { cat err >&2; fail "$damage $add: not one warning"; }
+    [ "$(grep -c '"pool_hit":"whole"' err)" -eq 2 ] || { cat err >&2; fail "$damage $add: no hits"; }
+    rm -r again
+  done
+  tl-pool-list --pool pool 2>err | grep -q 'entries 2 of 16' || fail "$damage: not listed"
+  holds err 'warning: pool/pool.json: '
+  case $damage in
+    folder | pipe) refused 1 'pool/pool.json: ' tl-pool-register --pool pool -m "$model" both ;;
+    *)
+      tl-pool-register --pool pool -m "$model" both >/dev/null 2>err
+      [ "$(grep -c 'warning: pool/pool.json: ' err)" -eq 1 ] || { cat err >&2; fail "$damage: not one warning"; }
+      same good/pool.json $file
+      ;;
+  esac
+done
+
 # A flipped bit in the planes, and the whole check finds it.
 rm -rf pool && cp -r good pool
 victim=$(find pool -name '20-*')

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// Damaged files of a pool that are no entries, the order and the settings: what is sound is found
+// all the same, and registering mends them. Entries are made up, and none of them is damaged here.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "error.h"
+#include "kv/pool_order.h"
+#include "kv/prefix_pool.h"
+#include "temporary_folder.h"
+
+namespace tinyloop {
+namespace {
+
+using Ids = std::vector<TokenId>;
+
+constexpr TokenId kEntries = 100;  // more than are looked at one by one
+constexpr std::int64_t kLength = 20;
+
+CacheIdentity identity() {
+  CacheIdentity identity;
+  identity.model = "a";
+  identity.arithmetic = "cpu-1";
+  identity.kv = "f16";
+  identity.loops = 4;
+  return identity;
+}
+
+Ids entry_ids(TokenId number) {
+  Ids ids(static_cast<std::size_t>(kLength));
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = 1000 * number + static_cast<TokenId>(i);
+  return ids;
+}
+
+EntryKey publish(PrefixPool& pool, const Ids& ids) {
+  static const std::vector<float> last(8, 0.5f);
+  SnapshotContent content;
+  content.shape = {2, 1, 0, (kLength + 15) / 16, 64};
+  content.ids = ids;
+  content.last = last;
+  content.prefill_ms = 1.0;
+  content.read_plane = [](std::int32_t, std::span<std::byte> to) {
+    std::memset(to.data(), 7, to.size());
+  };
+  return pool.publish(content);
+}
+
+std::string content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+}
+
+void check_hits(const PrefixPool& pool, TokenId number) {
+  CAPTURE(number);
+  Ids ids = entry_ids(number);
+  CHECK(pool.lookup(ids).kind == MatchKind::whole);
+  ids[10] = 7;
+  const PoolMatch match = pool.lookup(ids);
+  CHECK(match.kind == MatchKind::crop);
+  CHECK(match.length == 10);
+}
+
+TEST_CASE("the order's header says how many keys there are and the hash of all its bytes") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("order");
+  const std::vector<EntryKey> keys{{5, 1, 2}, {7, 3, 4}};
+  write_order(path, {123, keys});
+  const std::string rest = "\n" + keys[0].text() + "\n" + keys[1].text() + "\n";
+  const std::string hashed = "listing 123 keys 2 xxh3 " + rest;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx",
+                static_cast<unsigned long long>(XXH3_64bits(hashed.data(), hashed.size())));
+  const std::string text = "listing 123 keys 2 xxh3 " + std::string(digits) + rest;
+  CHECK(content(path) == text);
+  CHECK(read_order(path).listing == 123);
+  CHECK(read_order(path).keys == keys);
+  // No byte may be another one, be lacking or be one too many.
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    std::string bad = text;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    for (const std::string& damaged : {bad, text.substr(0, at), text + text.substr(at)}) {
+      CAPTURE(damaged);
+      std::ofstream(path) << damaged;
+      CHECK(read_order(path).listing == 0);
+      CHECK(read_order(path).keys.empty());
+    }
+  }
+  write_order(path, {});
+  CHECK(read_order(path).keys.empty());
+}
+
+TEST_CASE("a damaged order hides nothing, and registering what is there mends it") {
+  const TemporaryFolder folder;
+  PrefixPool pool(folder.path(), identity());
+  pool.prepare(PoolSettings{1000, 0, EvictionPolicy::lru});
+  // Not in the order of ids, which is the order of the numbers.
+  for (TokenId i = 0; i < kEntries; ++i) publish(pool, entry_ids(i * 37 % kEntries));
+  const std::string path = pool.folder().order_path(pool.identity().folder());
+  const std::string good = content(path);
+  const std::size_t header = good.find('\n') + 1;
+  const std::size_t line = good.find('\n', header) + 1 - header;
+  REQUIRE(read_order(path).keys.size() == kEntries);
+  REQUIRE(read_order(path).listing != 0);
+  std::string flipped = good, removed = good;
+  flipped[header + 50 * line + 10] ^= 1;
+  removed.erase(header + 50 * line, line);
+  const std::pair<const char*, std::string> damages[] = {
+      {"header", good.substr(0, header)},
+      {"half", good.substr(0, good.size() / 2)},
+      {"flipped", flipped},
+      {"key removed", removed},
+      {"empty", ""},
+  };
+  const EntryKey known = key_of(pool.identity(), entry_ids(3));
+  for (const auto& [name, bytes] : damages) {
+    for (const bool touched : {true, false}) {
+      CAPTURE(name);
+      CAPTURE(touched);
+      std::ofstream(path) << bytes;
+      for (TokenId i = 0; i < kEntries; i += 7) {
+        CHECK(pool.lookup(entry_ids(i)).kind == MatchKind::whole);
+      }
+      if (touched) {
+        pool.touch(known);
+      } else {
+        CHECK(publish(pool, entry_ids(3)) == known);
+      }
+      for (TokenId i = 0; i < kEntries; i += 7) check_hits(pool, i);
+      CHECK(content(path).substr(header) == good.substr(header));
+      CHECK(read_order(path).listing == pool.folder().listing_state(pool.identity().folder()));
+    }
+  }
+  std::filesystem::remove(path);
+  pool.touch(known);
+  CHECK(content(path).substr(header) == good.substr(header));
+}
+
+TEST_CASE("a damaged order of a small pool: crops are found before it is mended, too") {
+  const TemporaryFolder folder;
+  PrefixPool pool(folder.path(), identity());
+  pool.prepare();
+  for (TokenId i = 0; i < 10; ++i) publish(pool, entry_ids(i));
+  const std::string path = pool.folder().order_path(pool.identity().folder());
+  const std::string good = content(path);
+  const std::size_t header = good.find('\n') + 1;
+  for (std::size_t kept = 0; kept < good.size(); kept += header / 2) {
+    CAPTURE(kept);
+    std::ofstream(path) << good.substr(0, kept);
+    for (TokenId i = 0; i < 10; ++i) check_hits(pool, i);
+  }
+}
+
+TEST_CASE("damaged settings: one warning, the defaults, entries hit; preparing writes them anew") {
+  const TemporaryFolder folder;
+  PrefixPool pool(folder.path(), identity());
+  pool.prepare();
+  publish(pool, entry_ids(1));
+  const std::string path = folder.file("pool.json");
+  const std::string good = content(path);
+  using Damage = std::function<void()>;
+  const auto holding = [&](const std::string& bytes) -> Damage {
+    return [&path, bytes] { std::ofstream(path, std::ios::binary) << bytes; };
+  };
+  const std::pair<Damage, bool> damages[] = {
+      {holding(""), true},
+      {holding("{"), true},
+      {holding("{}"), true},
+      {holding("[1]"), true},
+      {holding(good.substr(0, good.size() / 2)), true},
+      {holding(good + "x"), true},
+      {holding(std::string("\xff\0\x01{", 4)), true},
+      {holding(R"({"format":0,"capacity":4,"max_bytes":0,"policy":"lru"})"), true},
+      {holding(R"({"format":1,"capacity":-1,"max_bytes":0,"policy":"lru"})"), true},
+      {holding(R"({"format":1,"capacity":4,"max_bytes":0,"policy":"new"})"), true},
+      {[&] { std::filesystem::create_symlink("pool.json", path); }, true},
+      {[&] { std::filesystem::create_directory(path); }, false},
+      {[&] { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }, false},
+  };
+  for (std::size_t i = 0; i < std::size(damages); ++i) {
+    CAPTURE(i);
+    const auto& [damage, mended] = damages[i];
+    std::filesystem::remove(path);
+    damage();
+    const PoolMatch match = pool.lookup(entry_ids(1));
+    CHECK(match.usable);
+    CHECK(match.kind == MatchKind::whole);
+    CHECK(match.warning.find(path + ": ") == 0);
+    CHECK(pool.folder().settings().settings.capacity == PoolSettings{}.capacity);
+    CHECK(pool.folder().settings().warning == match.warning);
+    publish(pool, entry_ids(2));  // whoever only adds goes on by the defaults
+    CHECK(pool.lookup(entry_ids(2)).kind == MatchKind::whole);
+    if (mended) {
+      CHECK(pool.prepare() == match.warning);
+      CHECK(content(path) == good);
+      CHECK(pool.prepare().empty());
+      CHECK(pool.lookup(entry_ids(1)).warning.empty());
+    } else {
+      std::string message;
+      try {
+        pool.prepare();
+      } catch (const Error& error) {
+        CHECK(error.kind() == ErrorKind::io);
+        message = error.what();
+      }
+      CHECK(message.find(path + ": ") == 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tinyloop
