@@ -51,7 +51,8 @@ std::vector<TokenId> greedy(const Model& model, Ops& ops, const EngineSetting& s
 }
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
 std::vector<TokenId> random_ids(std::uint64_t seed, std::size_t count, std::int32_t vocab) {
