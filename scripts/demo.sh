@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Shows a looped model at work: installs what is missing, builds, lets the bundled byte-level model speak.
-# `scripts/demo.sh "Some text "` makes it go on from another beginning. Changes nothing outside build/demo.
+# `scripts/demo.sh "Some text "` makes it go on from another beginning. Apart from missing packages it writes to build/ only.
 set -euo pipefail
 exec </dev/null
 cd "$(dirname "$0")/.."

@@ -19,6 +19,11 @@ bool file_status(const std::string& path, struct stat& status) {
   return (path == "-" ? ::fstat(STDIN_FILENO, &status) : ::stat(path.c_str(), &status)) == 0;
 }
 
+// One spelling for all ways to name a file that need not be there.
+std::filesystem::path whole_path(const std::string& path) {
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+}
+
 bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
@@ -120,8 +125,7 @@ void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std
       struct stat other_status;
       const bool same =
           exists ? file_status(other->path, other_status) && same_file(status, other_status)
-                 : std::filesystem::weakly_canonical(path) ==
-                       std::filesystem::weakly_canonical(other->path);
+                 : whole_path(path) == whole_path(other->path);
       if (!other->path.empty() && same) {
         throw Error(ErrorKind::usage, "{} and {} name the same file: {}", other->option, option,
                     path);

@@ -115,7 +115,8 @@ class Ops {
 
   // --- attention ----------------------------------------------------------------------------------------------------
   // In place on qkv[r] = q [heads][head_dim] | k [kv_heads][head_dim] | v: adds bias (if given) to q and k, applies the
-  // per-head RMS norms (if given), then rotates each pair (a, b) to (a cos - b sin, b cos + a sin).
+  // per-head RMS norms (if given), then rotates each pair (a, b) to (a cos - b sin, b cos + a sin),
+  // computed as fma(a, cos, -(b sin)) and fma(b, cos, a sin).
   // angles: f32 [rows][head_dim/2][2] cos, sin (RoPE, arXiv 2104.09864). bias: [heads*head_dim + kv_heads*head_dim].
   virtual void rotate(Rows qkv, std::int64_t rows, const RotateShape& shape, DevicePtr angles, DevicePtr bias,
                       DevicePtr q_norm, DevicePtr k_norm) = 0;
