@@ -122,11 +122,12 @@ void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std
     }
     if (exists && !S_ISREG(status.st_mode)) continue;  // a device or pipe takes what comes
     for (auto other = outputs.begin(); other != output; ++other) {
+      if (other->path.empty() || other->path == "-") continue;
       struct stat other_status;
       const bool same =
           exists ? file_status(other->path, other_status) && same_file(status, other_status)
                  : whole_path(path) == whole_path(other->path);
-      if (!other->path.empty() && same) {
+      if (same) {
         throw Error(ErrorKind::usage, "{} and {} name the same file: {}", other->option, option,
                     path);
       }
