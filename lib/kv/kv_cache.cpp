@@ -18,6 +18,24 @@ constexpr std::int64_t kTailTiles = kBlock / kTile;
 
 std::int64_t tile_end(const KvSegment& segment) { return segment.first_tile + segment.tiles; }
 
+// Calls copy(where it is stored, where it is in the plane's bytes, bytes) for each piece of a plane
+// of `shape` that the segments hold.
+template <typename Copy>
+void for_each_piece(KvSegments segments, std::int32_t plane, const SnapshotShape& shape,
+                    const Copy& copy) {
+  for (const KvSegment& segment : segments) {
+    const std::int64_t first = std::max(segment.first_tile, shape.first_tile);
+    const std::int64_t end = std::min(tile_end(segment), shape.first_tile + shape.tiles);
+    if (first >= end) continue;
+    for (std::int32_t head = 0; head < shape.kv_heads; ++head) {
+      copy(segment.base + plane * segment.plane_stride + head * segment.head_stride +
+               (first - segment.first_tile) * shape.tile_bytes,
+           (head * shape.tiles + first - shape.first_tile) * shape.tile_bytes,
+           static_cast<std::size_t>((end - first) * shape.tile_bytes));
+    }
+  }
+}
+
 // The device's view of a snapshot's planes.
 struct AttachedPlanes {
   AttachedPlanes(Ops& device, std::shared_ptr<const Snapshot> mapped)
@@ -123,18 +141,10 @@ void KvCache::read_plane(std::int32_t plane, std::span<std::byte> to) const {
     return;
   }
   verify(plane);
-  for (const KvSegment& segment : segments_) {
-    const std::int64_t first = std::max(segment.first_tile, shape.first_tile);
-    const std::int64_t end = std::min(tile_end(segment), shape.first_tile + shape.tiles);
-    if (first >= end) continue;
-    for (std::int32_t head = 0; head < shape.kv_heads; ++head) {
-      const std::int64_t at = (head * shape.tiles + first - shape.first_tile) * shape.tile_bytes;
-      ops_->download(to.data() + at,
-                     segment.base + plane * segment.plane_stride + head * segment.head_stride +
-                         (first - segment.first_tile) * shape.tile_bytes,
-                     static_cast<std::size_t>((end - first) * shape.tile_bytes));
-    }
-  }
+  for_each_piece(segments_, plane, shape,
+                 [&](DevicePtr stored, std::int64_t at, std::size_t bytes) {
+                   ops_->download(to.data() + at, stored, bytes);
+                 });
 }
 
 void KvCache::write_plane(std::int32_t plane, const SnapshotShape& shape,
@@ -143,17 +153,10 @@ void KvCache::write_plane(std::int32_t plane, const SnapshotShape& shape,
       shape.tile_bytes != static_cast<std::int64_t>(geometry_.tile_bytes())) {
     throw Error(ErrorKind::data, "saved keys and values do not have the model's shape");
   }
-  for (const KvSegment& segment : segments_) {
-    const std::int64_t first = std::max(segment.first_tile, shape.first_tile);
-    const std::int64_t end = std::min(tile_end(segment), shape.first_tile + shape.tiles);
-    if (first >= end) continue;
-    for (std::int32_t head = 0; head < shape.kv_heads; ++head) {
-      const std::int64_t at = (head * shape.tiles + first - shape.first_tile) * shape.tile_bytes;
-      ops_->upload(segment.base + plane * segment.plane_stride + head * segment.head_stride +
-                       (first - segment.first_tile) * shape.tile_bytes,
-                   from.data() + at, static_cast<std::size_t>((end - first) * shape.tile_bytes));
-    }
-  }
+  for_each_piece(segments_, plane, shape,
+                 [&](DevicePtr stored, std::int64_t at, std::size_t bytes) {
+                   ops_->upload(stored, from.data() + at, bytes);
+                 });
 }
 
 void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
