@@ -147,11 +147,6 @@ struct InputOptions {
 // no memory) is told with file and line.
 void for_line(const TokenLine& line, const std::function<void()>& work);
 
-// Throws Error(usage) naming `option` if writing `path` would replace one of the inputs, whatever
-// its name ("-" among them is standard input).
-void refuse_inputs(const std::string& path, std::string_view option,
-                   const std::vector<std::string>& inputs);
-
 // An output file and the option that names it; an empty path or "-" is none.
 struct OutputName {
   std::string_view option;

@@ -28,6 +28,20 @@ bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+// Throws Error(usage) naming `option` if writing `path` would replace one of the inputs, whatever
+// its name ("-" among them is standard input).
+void refuse_inputs(const std::string& path, std::string_view option,
+                   const std::vector<std::string>& inputs) {
+  struct stat status, other;
+  const bool exists = file_status(path, status);
+  for (const std::string& input : inputs) {
+    if (input == path || (exists && file_status(input, other) && S_ISREG(status.st_mode) &&
+                          same_file(status, other))) {
+      throw Error(ErrorKind::usage, "{} {}: the file is also an input", option, path);
+    }
+  }
+}
+
 }  // namespace
 
 void InputOptions::add(CLI::App& app) {
@@ -91,18 +105,6 @@ std::vector<std::string> InputOptions::sources(const std::string& model) const {
   std::vector<std::string> all = files.empty() ? std::vector<std::string>{"-"} : files;
   all.push_back(model);
   return all;
-}
-
-void refuse_inputs(const std::string& path, std::string_view option,
-                   const std::vector<std::string>& inputs) {
-  struct stat status, other;
-  const bool exists = file_status(path, status);
-  for (const std::string& input : inputs) {
-    if (input == path || (exists && file_status(input, other) && S_ISREG(status.st_mode) &&
-                          same_file(status, other))) {
-      throw Error(ErrorKind::usage, "{} {}: the file is also an input", option, path);
-    }
-  }
 }
 
 void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std::string>& inputs) {

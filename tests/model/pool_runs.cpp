@@ -6,8 +6,29 @@
 #include <iterator>
 
 #include "schedule/prefix_cache.h"
+#include "temporary_folder.h"
 
 namespace tinyloop {
+
+Model tiny(TinyModel which, WeightType type) {
+  static const TemporaryFolder folder;
+  return Model::open(write_tiny_model(folder.path(), which, type));
+}
+
+EngineSetting setting_of(KvMode kv, std::int32_t loops, std::int64_t window) {
+  EngineSetting setting;
+  setting.kv = kv;
+  setting.loops = loops;
+  setting.window = window;
+  setting.chunk = 64;
+  return setting;
+}
+
+std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const TokenId> b) {
+  std::vector<TokenId> both(a.begin(), a.end());
+  both.insert(both.end(), b.begin(), b.end());
+  return both;
+}
 
 PoolRuns::PoolRuns(const Model& model, Ops& ops, const EngineSetting& setting,
                    const std::string& folder)

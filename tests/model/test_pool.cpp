@@ -20,30 +20,10 @@ namespace {
 
 constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
 
-Model tiny(TinyModel which, WeightType type = WeightType::f32) {
-  static const TemporaryFolder folder;
-  return Model::open(write_tiny_model(folder.path(), which, type));
-}
-
-EngineSetting setting_of(KvMode kv, std::int32_t loops, std::int64_t window = 0) {
-  EngineSetting setting;
-  setting.kv = kv;
-  setting.loops = loops;
-  setting.window = window;
-  setting.chunk = 64;
-  return setting;
-}
-
 std::int64_t shared_ids(std::span<const TokenId> a, std::span<const TokenId> b) {
   std::size_t shared = 0;
   while (shared < std::min(a.size(), b.size()) && a[shared] == b[shared]) ++shared;
   return static_cast<std::int64_t>(shared);
-}
-
-std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const TokenId> b) {
-  std::vector<TokenId> both(a.begin(), a.end());
-  both.insert(both.end(), b.begin(), b.end());
-  return both;
 }
 
 TEST_CASE("U-01 U-02: warm equals cold in every mode, at every length, also the whole prompt") {

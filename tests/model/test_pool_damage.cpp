@@ -17,26 +17,6 @@
 namespace tinyloop {
 namespace {
 
-Model tiny(TinyModel which, WeightType type = WeightType::f32) {
-  static const TemporaryFolder folder;
-  return Model::open(write_tiny_model(folder.path(), which, type));
-}
-
-EngineSetting setting_of(KvMode kv, std::int32_t loops, std::int64_t window = 0) {
-  EngineSetting setting;
-  setting.kv = kv;
-  setting.loops = loops;
-  setting.window = window;
-  setting.chunk = 64;
-  return setting;
-}
-
-std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const TokenId> b) {
-  std::vector<TokenId> both(a.begin(), a.end());
-  both.insert(both.end(), b.begin(), b.end());
-  return both;
-}
-
 TEST_CASE("a flipped bit anywhere in an entry never changes an answer") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
