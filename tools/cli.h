@@ -130,7 +130,8 @@ struct StopFlags {  // -n, --max-tokens, --eos, --ignore-eos, --stop
 struct InputOptions {
   std::vector<std::string> files;
   std::string format;  // empty: text
-  void add(CLI::App& app);
+  // `otherwise`: what there is without FILE.
+  void add(CLI::App& app, const std::string& otherwise = "standard input");
   bool format_given() const { return !format.empty(); }
   // Reads every sequence of every file; the first wrong line throws Error(usage). An empty line is
   // refused too, and so is a file without any.

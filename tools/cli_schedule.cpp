@@ -45,6 +45,9 @@ ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPl
     return choice;
   }
   check(Schedule(), model.config(), plan, rule, kv_slots);
+  if (speculative == "auto:") {
+    throw Error(ErrorKind::usage, "--speculative auto: names no FILE after the colon");
+  }
   const std::string path = speculative.size() > kAuto.size() + 1
                                ? speculative.substr(kAuto.size() + 1)
                                : profile_path(model.path());

@@ -44,12 +44,13 @@ void refuse_inputs(const std::string& path, std::string_view option,
 
 }  // namespace
 
-void InputOptions::add(CLI::App& app) {
+void InputOptions::add(CLI::App& app, const std::string& otherwise) {
   app.add_option("--input-format", format, "How the input is written; default: text")
       ->check(CLI::IsMember({"text", "jsonl", "u16", "i32", "npy"}))
       ->type_name("FORMAT");
-  app.add_option("FILE", files,
-                 "Sequences of token ids; standard input without FILE or where FILE is -")
+  app.add_option(
+         "FILE", files,
+         fmt::format("Sequences of token ids, - for standard input; without FILE: {}", otherwise))
       ->type_name("");
 }
 
