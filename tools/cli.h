@@ -18,12 +18,14 @@
 #include "device/ops.h"
 #include "error.h"
 #include "files/temporary_file.h"
+#include "files/token_files.h"
 #include "files/token_lines.h"
 #include "model/loop_plan.h"
 #include "model/model.h"
 #include "sampling/sampler.h"
 #include "sampling/stop.h"
 #include "schedule/generate.h"
+#include "schedule/generate_batch.h"
 
 namespace tinyloop::cli {
 
@@ -118,6 +120,15 @@ struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
  private:
   SamplingOptions options_;
   bool seed_given_ = false;
+};
+
+struct BatchFlags {  // --lanes, --memory, --schedule, --group, --shard
+  void add(CLI::App& app);
+  BatchOptions options() const;  // but for what other groups say
+  LineShare share() const;       // of the input's lines
+
+ private:
+  std::string lanes_ = "16", memory_, schedule_ = "continuous", group_ = "prefix", shard_;
 };
 
 struct StopFlags {  // -n, --max-tokens, --eos, --ignore-eos, --stop

@@ -30,7 +30,6 @@ namespace {
 
 using namespace tinyloop;
 
-constexpr std::int32_t kLanes = 16, kMostLanes = 4096, kAutoLanes = 32;
 // Jobs in sight are held in memory, their ids twice, so there are fewer where a context is long.
 constexpr std::int64_t kInSight = 4096, kInSightBytes = std::int64_t{256} << 20;
 
@@ -44,83 +43,11 @@ struct Options {
   cli::Output output;
   cli::StatsOutput stats;
   cli::Progress progress;
-  std::string lanes = std::to_string(kLanes), memory, schedule = "continuous", group = "prefix";
-  std::string pool, shard = "0/1";
+  cli::BatchFlags batch;
+  std::string pool;
   std::int64_t pool_min_share = 0;
   bool only_new = false, jsonl = false, unordered = false, timings = false, go_on = false;
 };
-
-std::optional<std::int64_t> parse_count(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// "8G"; the letters are powers of 1024.
-std::int64_t parse_bytes(std::string_view text) {
-  std::string_view digits = text;
-  int shift = 0;
-  if (!text.empty()) {
-    const std::size_t unit = std::string_view("KMG").find(text.back());
-    if (unit != std::string_view::npos) {
-      shift = 10 * (static_cast<int>(unit) + 1);
-      digits.remove_suffix(1);
-    }
-  }
-  const auto count = parse_count(digits);
-  if (!count || *count < 1 || *count > INT64_MAX >> shift) {
-    throw Error(ErrorKind::usage, "--memory: '{}' is not a number of bytes such as 800M or 8G",
-                text);
-  }
-  return *count << shift;
-}
-
-LineShare parse_share(std::string_view text) {
-  const std::size_t slash = text.find('/');
-  const auto index = parse_count(text.substr(0, slash));
-  const auto of =
-      slash == std::string_view::npos ? std::nullopt : parse_count(text.substr(slash + 1));
-  if (!index || !of || *index < 0 || *index >= *of) {
-    throw Error(ErrorKind::usage, "--shard: '{}' is not i/n with i from 0 to n - 1", text);
-  }
-  return {*index, *of};
-}
-
-// What this process may still take: of the machine, or of its control group if that is less.
-std::int64_t available_memory() {
-  std::int64_t bytes = INT64_MAX;
-  std::ifstream machine("/proc/meminfo");
-  for (std::string word; machine >> word;) {
-    std::int64_t kilobytes = 0;
-    if (word == "MemAvailable:" && machine >> kilobytes) bytes = kilobytes * 1024;
-  }
-  std::int64_t most = 0, used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> most &&
-      std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
-    bytes = std::min(bytes, std::max<std::int64_t>(most - used, 1));
-  }
-  return bytes;
-}
-
-// --lanes and --memory.
-void set_lanes(const Options& options, BatchOptions& batch) {
-  if (!options.memory.empty()) {
-    batch.memory = static_cast<std::size_t>(parse_bytes(options.memory));
-  }
-  if (options.lanes == "auto") {
-    // The memory decides how many of these are in use: many short jobs or a few long ones.
-    batch.lanes = kAutoLanes;
-    if (batch.memory == 0) batch.memory = static_cast<std::size_t>(available_memory() / 2);
-    return;
-  }
-  const auto lanes = parse_count(options.lanes);
-  if (!lanes || *lanes < 1 || *lanes > kMostLanes) {
-    throw Error(ErrorKind::usage, "--lanes: '{}' is not an integer from 1 to {} or auto",
-                options.lanes, kMostLanes);
-  }
-  batch.lanes = static_cast<std::int32_t>(*lanes);
-}
 
 std::string matched_json(const StopReason& stop) {
   return stop.matched.empty() ? "" : fmt::format(",\"matched\":[{}]", fmt::join(stop.matched, ","));
@@ -319,6 +246,7 @@ void Batch::keep(std::int64_t number, const Job& job, bool error, std::string re
 RecordJournal::Settings settings_of(const Options& options, Forward& forward,
                                     const BatchOptions& batch) {
   const CacheIdentity identity = cache_identity(forward, batch.kv);
+  const LineShare share = options.batch.share();
   const SamplingOptions& sampling = batch.sampling;
   const StopRules rules = options.stop.rules(forward.model().config());
   std::string bias, stop, inputs;
@@ -344,28 +272,13 @@ RecordJournal::Settings settings_of(const Options& options, Forward& forward,
           {"--max-tokens", fmt::format("{}", rules.max_tokens)},
           {"--eos", fmt::format("{}", fmt::join(rules.end_ids, ","))},
           {"--stop", stop},
-          {"--input-format", options.input.format},
+          {"--input-format", options.input.format.empty() ? "text" : options.input.format},
           {"--jsonl", fmt::format("{}", options.jsonl)},
           {"--only-new", fmt::format("{}", options.only_new)},
           {"--timings", fmt::format("{}", options.timings)},
           {"--unordered", fmt::format("{}", options.unordered)},
-          {"--shard", options.shard},
+          {"--shard", fmt::format("{}/{}", share.index, share.of)},
           {"FILE", inputs}};
-}
-
-// Begins the journal, or makes sure that this run is the one it was begun with.
-void begin_journal(RecordJournal& journal, const RecordJournal::Settings& settings) {
-  if (!journal.found()) return journal.begin(settings);
-  const RecordJournal::Settings& found = journal.settings();
-  for (std::size_t i = 0; i < settings.size(); ++i) {
-    const auto& [name, value] = settings[i];
-    const std::string text = json_string(value), now = text.substr(1, text.size() - 2);
-    if (i >= found.size() || found[i].first != name || found[i].second != now) {
-      throw Error(ErrorKind::usage,
-                  "--continue: {} was '{}' when the run was begun, and is '{}' now", name,
-                  i < found.size() ? found[i].second : "", now);
-    }
-  }
 }
 
 void check_options(Options& options) {
@@ -420,9 +333,8 @@ void write_summary(Options& options, const BatchOptions& batch, const BatchStats
 
 int run(Options& options) {
   check_options(options);
-  BatchOptions batch;
-  set_lanes(options, batch);
-  const LineShare share = parse_share(options.shard);
+  BatchOptions batch = options.batch.options();
+  const LineShare share = options.batch.share();
   options.input.check_readable();
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
@@ -445,11 +357,6 @@ int run(Options& options) {
     return cli::kDone;
   }
 
-  batch.schedule =
-      options.schedule == "lockstep" ? BatchSchedule::lockstep : BatchSchedule::continuous;
-  batch.grouping = options.group == "none"  ? BatchGrouping::none
-                   : options.group == "key" ? BatchGrouping::key
-                                            : BatchGrouping::prefix;
   batch.in_sight = std::clamp(kInSightBytes / (8 * config.context),
                               std::min(kInSight, std::int64_t{4} * batch.lanes), kInSight);
   batch.kv = options.loop.kv_mode();
@@ -483,7 +390,6 @@ int run(Options& options) {
       cli::warn(fmt::format("{}: the last {} bytes are a broken record, which is made anew",
                             journal_path, journal->dropped_bytes()));
     }
-    begin_journal(*journal, settings_of(options, forward, batch));
   } else {
     options.output.open(sources);
   }
@@ -509,6 +415,7 @@ int run(Options& options) {
   };
   BatchStats stats;
   try {
+    if (journal) journal->begin(settings_of(options, forward, batch));
     stats = generate_batch(
         forward, batch, [&] { return work.next(); },
         [&](const BatchOutcome& outcome) { work.done(outcome); },
@@ -554,33 +461,13 @@ int main(int argc, char** argv) {
   options.input.add(app);
   options.loop.add(app);
   options.exit.add(app);
-  app.add_option("--lanes", options.lanes,
-                 "Sequences that advance together, or auto: as many as --memory allows")
-      ->type_name("N")
-      ->default_str(options.lanes);
-  app.add_option("--memory", options.memory,
-                 "Bytes of keys and values at most, such as 8G; default: no limit, with --lanes "
-                 "auto half of what is available")
-      ->type_name("BYTES");
-  app.add_option("--schedule", options.schedule,
-                 "Whether a free place waits for all lanes to end or is filled at once")
-      ->check(CLI::IsMember({"lockstep", "continuous"}))
-      ->type_name("SCHEDULE")
-      ->default_str(options.schedule);
-  app.add_option("--group", options.group,
-                 "Which jobs run next to each other and share what they have in common")
-      ->check(CLI::IsMember({"prefix", "key", "none"}))
-      ->type_name("BY")
-      ->default_str(options.group);
+  options.batch.add(app);
   cli::add_pool(app, options.pool, "Begin with what this prefix pool holds");
   cli::add_number(app, "--pool-min-share", options.pool_min_share, 2,
                   std::numeric_limits<std::int64_t>::max(),
                   "Add prefixes to the pool that so many jobs in sight share");
   options.sampling.add(app);
   options.stop.add(app);
-  app.add_option("--shard", options.shard,
-                 "Only every n-th line, from the one with number i + 1 on")
-      ->type_name("I/N");
   app.add_flag("--continue", options.go_on, "Finish what a run with the same options began");
   app.add_flag("--unordered", options.unordered,
                "Records in the order they are done, not in that of the input");

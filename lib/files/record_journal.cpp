@@ -76,7 +76,8 @@ std::string header_of(const RecordJournal::Settings& settings) {
 bool parse_header(std::string_view line, RecordJournal::Settings& settings) {
   if (!line.starts_with(kMagic)) return false;
   line.remove_prefix(kMagic.size());
-  if (take_word(line) != checksum(line)) return false;
+  const std::string_view sum = take_word(line);
+  if (sum != checksum(line)) return false;
   while (!line.empty()) {
     const std::string_view setting = line.substr(0, line.find('\t'));
     const std::size_t equals = setting.find('=');
@@ -170,7 +171,19 @@ bool RecordJournal::scan(std::ifstream& file, std::int64_t& offset, Scanned& sca
   return true;
 }
 
+void RecordJournal::compare(const Settings& settings) const {
+  for (std::size_t i = 0; i < settings.size(); ++i) {
+    const auto& [name, value] = settings[i];
+    const std::string text = json_string(value), now = text.substr(1, text.size() - 2);
+    const bool there = i < settings_.size() && settings_[i].first == name;
+    if (there && settings_[i].second == now) continue;
+    throw Error(ErrorKind::usage, "{}: {} was '{}' when it was begun, and is '{}' now", path_, name,
+                there ? settings_[i].second : "", now);
+  }
+}
+
 void RecordJournal::begin(const Settings& settings) {
+  if (found()) return compare(settings);
   const std::string header = header_of(settings);
   if (::write(descriptor_, header.data(), header.size()) != static_cast<ssize_t>(header.size())) {
     const int error = errno;

@@ -47,7 +47,8 @@ class RecordJournal {
   std::int64_t dropped_bytes() const { return dropped_bytes_; }
   std::int64_t records() const { return records_; }  // there now
 
-  // Begins a journal that was not there. There is at least one setting.
+  // Begins a journal that was not there, or throws Error(usage) naming the first setting that is
+  // another one than was found. There is at least one.
   void begin(const Settings& settings);
 
   // Of what was there: hash and kind of the record `number`. The numbers asked for must ascend.
@@ -79,6 +80,7 @@ class RecordJournal {
   using Take = std::function<void(const Scanned&)>;
   void open_locked();
   void take_stock();
+  void compare(const Settings& settings) const;
   bool scan(std::ifstream& file, std::int64_t& offset, Scanned& scanned) const;
   std::ifstream reader() const;
   std::string read_at(std::int64_t offset, std::int64_t bytes) const;
