@@ -298,6 +298,10 @@ void check_options(Options& options) {
                 "--stats=FILE");
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
+  const bool by_key = options.batch.options().grouping == BatchGrouping::key;
+  if (by_key && options.input.token_format() != TokenFormat::jsonl) {
+    throw Error(ErrorKind::usage, "--group key needs jobs in JSON: lines of ids have no key");
+  }
 }
 
 std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, KvMode kv) {

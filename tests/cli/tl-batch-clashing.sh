@@ -84,3 +84,5 @@ for lanes in 0 -1 4097 x '' 1.5; do ends 2 tl-batch -m "$model" --lanes="$lanes"
 for memory in 0 x 1T -1G G 99999999999G; do refused 2 --memory tl-batch -m "$model" --memory=$memory in; done
 refused 2 --schedule tl-batch -m "$model" --schedule fast in
 refused 2 --group tl-batch -m "$model" --group size in
+refused 2 --group tl-batch -m "$model" --group key in
+refused 2 --group tl-batch -m "$model" --group none --pool p --pool-min-share 2 in

@@ -12,7 +12,7 @@ with open('jobs', 'w') as jobs, open('text', 'w') as text:
     for i, length in enumerate([1, 60, 17, 2, 33, 25, 40, 16, 7, 48, 31, 32]):
         ids = [rng.randrange(64) for _ in range(length)]
         if length > 20 and i % 3 != 0: ids[:20] = system
-        print(json.dumps({'id': i, 'tokens': ids, 'seed': 1000 + i}), file=jobs)
+        print(json.dumps({'id': i, 'tokens': ids, 'seed': 1000 + i, 'group': str(i % 3)}), file=jobs)
         print(*ids, file=text)
 END
 tac jobs >reversed
@@ -20,7 +20,7 @@ by_id() { python3 -c 'import json, sys
 for record in sorted(map(json.loads, sys.stdin), key=lambda r: r["id"]):
     print(*(record.get(key) for key in ("id", "tokens", "stop", "matched", "seed")))'; }
 alone() { # each line by itself
-  while read -r line; do tl-generate --jsonl "$@" <<<"$line"; done <jobs | by_id
+  while read -r line; do tl-generate --jsonl "$@" <<<"$line"; done < <(sed 's/, "group": "."//' jobs) | by_id
 }
 batch() {
   tl-batch --jsonl "${options[@]}" "$@" | by_id >got
@@ -52,7 +52,10 @@ assert len(lines) == 12 and summary['jobs'] == 12 and summary['errors'] == 0
 for line in lines:
     assert line['prompt'] == len(jobs[line['id']]['tokens']) == line['prefilled'] + line['reused'], line
     assert 0 < line['generated'] <= 4, line
-for key in 'prefilled', 'reused', 'generated': assert summary[key] == sum(line[key] for line in lines), key
+total = {key: sum(line[key] for line in lines) for key in ('prefilled', 'reused', 'generated')}
+assert summary['reused'] == total['reused'] and summary['generated'] == total['generated'], summary
+# What is shared is computed once, for no line in particular.
+assert total['reused'] > 0 and total['prefilled'] < summary['prefilled'] < total['prefilled'] + total['reused'], summary
 END
   done
 done

@@ -29,14 +29,14 @@ assert groups[0] == groups[2] == '00fe394dc0d0ec8a' == key('snap-1', names, [1, 
 assert groups[3] == key('snap-1', names, [1, 1, 1]) and groups[5] == key('snap-2', names, [1, 0, 1])
 assert groups[6] == key('snap-1', names, [0, 0, 0]) and groups[7] == key('s', ['x'], [1])
 assert groups[1] is None and groups[4] == 'other'
-assert records[6]['error'] == 'jobs:7:1: the sequence is empty'
 for record in records:
-    if 'tokens' in record: print(*record['tokens'])
+    print(*record.get('tokens', [record.get('error')]))
 END
-  for line in '1 2 3 6' '1 2 3 6' '1 2 3' '1 2 3 4 5 6' '9 9' '1 2 3 6' '7'; do
+  for line in '1 2 3 6' '1 2 3 6' '1 2 3' '1 2 3 4 5 6' '9 9' '1 2 3 6' 1 '7'; do
     seed=$([ "$line" = '1 2 3' ] && echo 4 || echo 5)
     echo "$line" | tl-generate -m "$model" -n 4 --seed "$seed"
-  done >wanted
+  done | sed '7s/.*/jobs:7:1: the sequence is empty/' >wanted
+  if [ $group = key ]; then sed -i '2s/.*/jobs:2: it has no group, and jobs are to be grouped by it/' wanted; fi
   same wanted got
 done
 
