@@ -147,7 +147,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
       case Place::object:
         break;
       default:
-        return scalar({});
+        return scalar(fmt::format("{}", value));
     }
     switch (key_) {
       case kMaxTokens:
