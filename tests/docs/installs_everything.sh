@@ -20,7 +20,7 @@ for tool in tl-batch tl-bench-speed tl-convert tl-generate tl-inspect tl-score; 
   [ "$(find root -type f -path "*/completions/$tool" | wc -l)" -eq 1 ] || { echo "no completion for $tool"; exit 1; }
   find_one "$tool.1*" >/dev/null
 done
-for page in tl-model.5 tl-tokens.5 tinyloop.7; do find_one "$page*" >/dev/null; done
+for page in tl-model.5 tl-tokens.5 tinyloop.7 tl-patterns.7; do find_one "$page*" >/dev/null; done
 if find root -path '*tests*' -o -name 'make-tiny*' -o -name 'libtl-*' | grep .; then
   echo 'these should not be installed'
   exit 1
