@@ -62,6 +62,24 @@ TEST_CASE("lockstep: all lanes step together, and a finished one has no rows") {
   CHECK(run.stats.lane_passes == run.stats.decode_rows + 4 * 5);
 }
 
+TEST_CASE("a prompt of many chunks: lockstep waits for it, and no other prompt does") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  std::vector<BatchJob> jobs = plain_jobs(4, {3, 3});
+  jobs[0].prompt = random_ids(77, 20, 64);
+  for (const BatchSchedule schedule : {BatchSchedule::lockstep, BatchSchedule::continuous}) {
+    const bool lockstep = schedule == BatchSchedule::lockstep;
+    BatchSetting setting = greedy_setting(schedule, 2);
+    setting.options.prefill_chunk = 5;
+    const BatchRun run = run_batch(model, *ops, setting, jobs);
+    check_equal(run, jobs, each_alone(model, *ops, setting, jobs));
+    // Chunks of 5, 4 + 1, 5, 5 and 4 ids, the second one with all of job 1. Its two steps are made
+    // beside the next chunks, or with those of job 0.
+    CHECK(run.stats.passes == 4 * (5 + 2));
+    CHECK(run.order() == (lockstep ? Order{0, 1} : Order{1, 0}));
+  }
+}
+
 TEST_CASE("continuous: a free place is filled at once, and newcomers stall nobody") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
@@ -325,6 +343,36 @@ TEST_CASE("hits, crops and misses of a pool are counted, here and there") {
   check_equal(without, jobs, alone);
   CHECK(without.stats.pool_hits + without.stats.pool_misses == 0);
   CHECK(without.stats.warning != "");
+}
+
+TEST_CASE("of a shared prefix and a pool's entry the longer one is gone on from") {
+  const auto ops = cpu();
+  const Model model = tiny(TinyModel::m);
+  const TemporaryFolder folder;
+  BatchSetting setting = greedy_setting(BatchSchedule::continuous, 3);
+  setting.pool_folder = folder.file("pool");
+  const std::vector<TokenId> system = random_ids(1, 20, 64);
+  std::vector<BatchJob> jobs;
+  for (std::int64_t i = 0; i < 4; ++i) {
+    jobs.push_back(
+        batch_job(i, joined(system, std::vector<TokenId>(5, static_cast<TokenId>(i))), 3));
+  }
+  const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
+  fill_pool(model, *ops, setting, {{system.begin(), system.begin() + 17}});
+  const BatchRun shorter = run_batch(model, *ops, setting, jobs);
+  check_equal(shorter, jobs, alone);
+  CHECK(shorter.stats.prefilled == 3 + 4 * 5);
+  CHECK(shorter.of(0).answer.stats.reused == 20);
+  CHECK(shorter.of(0).pool_reused == 17);
+  CHECK(shorter.stats.pool_hits == 4);
+  fill_pool(model, *ops, setting, {jobs[3].prompt});
+  const BatchRun longer = run_batch(model, *ops, setting, jobs);
+  check_equal(longer, jobs, alone);
+  // All but the last id of the prefix are in the pool now.
+  CHECK(longer.stats.prefilled == 1 + 3 * 5);
+  CHECK(longer.of(0).answer.stats.reused == 20);
+  CHECK(longer.of(3).answer.stats.reused == 25);
+  CHECK(longer.of(3).pool_reused == 25);
 }
 
 TEST_CASE("prefixes of enough jobs are registered before their jobs run") {
