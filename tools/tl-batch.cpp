@@ -222,7 +222,9 @@ void Batch::done(const BatchOutcome& outcome) {
   const bool error = !told.error.empty();
   errors_ += error;
   keep(outcome.number, job, error, error ? failure(job.line, told.error) : record(job, told));
-  if (options_.stats.wanted()) options_.stats.write(statistics(job, told));
+  if (!options_.stats.wanted()) return;
+  options_.progress.make_room();
+  options_.stats.write(statistics(job, told));
 }
 
 void Batch::keep(std::int64_t number, const Job& job, bool error, std::string record) {
@@ -230,6 +232,7 @@ void Batch::keep(std::int64_t number, const Job& job, bool error, std::string re
     journal_->append({number, job.hash, error, std::move(record)});
     return;
   }
+  options_.progress.make_room();  // a terminal may show both
   if (options_.unordered) {
     options_.output.write(record + '\n');
   } else {

@@ -27,37 +27,36 @@ batch() {
   same wanted got
 }
 
-for model in m huginn; do
-  for temperature in 0 0.8; do
-    options=(-m "$MODELS/$model.tinyloop" --temperature $temperature -n 4 --stop '12' --stop '3 3')
-    alone "${options[@]}" >wanted
-    for lanes in 1 2 5 12; do
-      batch --lanes $lanes --schedule lockstep jobs
-      batch --lanes $lanes reversed
-    done
-    batch --lanes 5 --schedule lockstep reversed
-    batch --lanes 5 --group none jobs
-    batch --lanes 5 --group key --prefill-chunk 7 reversed
-    batch --lanes auto --memory 1M reversed
-    batch --unordered --threads 3 jobs
-    batch --pool pool --pool-min-share 2 jobs
-    batch --pool pool jobs
-    batch --stats=stats jobs
-    python3 - <<'END'
+for run in 'm 0' 'm 0.8' 'huginn 0.8'; do
+  read -r model temperature <<<"$run"
+  options=(-m "$MODELS/$model.tinyloop" --temperature "$temperature" -n 4 --stop '12' --stop '3 3')
+  alone "${options[@]}" >wanted
+  for lanes in 1 2 5 12; do
+    batch --lanes $lanes --schedule lockstep jobs
+    batch --lanes $lanes reversed
+  done
+  batch --lanes 5 --schedule lockstep reversed
+  batch --lanes 5 --group none jobs
+  batch --lanes 5 --group key --prefill-chunk 7 reversed
+  batch --lanes auto --memory 1M reversed
+  batch --unordered --threads 3 jobs
+  batch --pool pool --pool-min-share 2 jobs
+  batch --pool pool jobs
+  batch --stats=stats jobs
+  python3 - <<'END'
 import json
 jobs = [json.loads(line) for line in open('jobs')]
 lines = [json.loads(line) for line in open('stats')]
 summary = lines.pop()['summary']
 assert len(lines) == 12 and summary['jobs'] == 12 and summary['errors'] == 0
 for line in lines:
-    assert line['prompt'] == len(jobs[line['id']]['tokens']) == line['prefilled'] + line['reused'], line
-    assert 0 < line['generated'] <= 4, line
+  assert line['prompt'] == len(jobs[line['id']]['tokens']) == line['prefilled'] + line['reused'], line
+  assert 0 < line['generated'] <= 4, line
 total = {key: sum(line[key] for line in lines) for key in ('prefilled', 'reused', 'generated')}
 assert summary['reused'] == total['reused'] and summary['generated'] == total['generated'], summary
 # What is shared is computed once, for no line in particular.
 assert total['reused'] > 0 and total['prefilled'] < summary['prefilled'] < total['prefilled'] + total['reused'], summary
 END
-  done
 done
 
 # Text has no seeds of its own; the one given is that of every line, as with tl-generate.
