@@ -186,4 +186,6 @@ void warn(const std::string& message) {
   if (!quiet) complain("warning: " + message);
 }
 
+bool is_quiet() { return quiet; }
+
 }  // namespace tinyloop::cli

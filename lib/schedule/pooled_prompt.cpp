@@ -21,7 +21,8 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// What it took to compute the part of a snapshot that a match uses.
+}  // namespace
+
 double computing_ms(const PoolMatch& match) {
   if (!match.snapshot) return 0.0;
   return match.snapshot->prefill_ms() * static_cast<double>(match.length) /
@@ -49,8 +50,6 @@ SnapshotContent content_of(KvCache& cache, std::span<const TokenId> ids,
   };
   return content;
 }
-
-}  // namespace
 
 PooledPrompt::PooledPrompt(Forward& forward, KvMode mode, std::span<const TokenId> ids,
                            std::int64_t chunk, PoolUse use)

@@ -31,6 +31,15 @@ struct PoolReport {
   std::string warning;      // may be empty; at most one a prompt
 };
 
+// Throws Error(usage) if the pool is opened for another model, device, loop count, window, storage
+// mode or initial state.
+void check_identity(Forward& forward, KvMode mode, const PrefixPool& pool);
+// What PrefixPool::publish() takes of a cache that holds `ids`; all of them must outlive it.
+SnapshotContent content_of(KvCache& cache, std::span<const TokenId> ids,
+                           std::span<const float> last, double prefill_ms);
+// What it took to compute the part of a snapshot that a match uses.
+double computing_ms(const PoolMatch& match);
+
 // One prompt, answered once or several times.
 class PooledPrompt {
  public:
