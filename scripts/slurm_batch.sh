@@ -6,8 +6,9 @@
 #   scripts/slurm_batch.sh SHARDS OUTPUT -m MODEL --seed N [option ...] FILE ...
 #
 # The options are tl-batch's, but for those that are set here: --output, --shard and --continue. Run it in a folder that all
-# nodes see. The records of shard I are in OUTPUT.I, its messages in OUTPUT.I.log; all are removed once OUTPUT is there.
-# The same command again, after a failure, a time limit or scancel, goes on with what is missing. Tasks may share --pool.
+# nodes see, with tl-batch in PATH. The records of shard I are in OUTPUT.I, its messages in OUTPUT.I.log; all are removed
+# once OUTPUT is there. The same command again, after a failure, a time limit or scancel, goes on with what is missing.
+# Tasks may share --pool.
 set -euo pipefail
 
 shard() { # SHARDS OUTPUT OPTION...: one task of the array

@@ -125,6 +125,14 @@ same wanted answers
 cp kept answers.journal
 finished "${batch[@]}" --seed 9 -o answers --continue in
 
+# The input may be a pipe, as long as it brings the same lines.
+rm answers
+broken_off "${batch[@]}" --lanes 2 --seed 9 -o answers - < <(cat in)
+cp wanted of_file
+sed -i 's/error: in:/error: standard input:/' wanted
+finished "${batch[@]}" --seed 9 -o answers --continue - < <(cat in)
+mv of_file wanted
+
 # Another process at work on the same output is not disturbed.
 cp kept answers.journal
 exec 3>>answers.journal

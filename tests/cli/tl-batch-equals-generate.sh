@@ -70,4 +70,14 @@ for seed in 0 7; do
   tl-batch -m "$MODELS/m.tinyloop" --seed $seed -n 4 --only-new text >got
   same wanted got
 done
+for more in '--exit latent:0.3' '--exit latent:0.3 --exit-select' '--kv int8 --loops 3' '--cache-window 16' '--kv h8' \
+  '--eos 5 --eos 9 --repetition-penalty 1.3 --top-k 5'; do
+  # shellcheck disable=SC2086 # several words
+  tl-generate -m "$MODELS/m.tinyloop" --seed 3 -n 4 $more text >wanted
+  for schedule in lockstep continuous; do
+    # shellcheck disable=SC2086
+    tl-batch -m "$MODELS/m.tinyloop" --seed 3 -n 4 --lanes 5 --schedule $schedule $more text >got
+    same wanted got
+  done
+done
 [ "$(ls)" = "$(printf '%s\n' got jobs pool reversed stats text wanted)" ] || fail "left behind: $(ls)"
