@@ -81,6 +81,12 @@ class Ops {
   virtual std::string name() const = 0;        // "cpu (avx2, 2 threads)"
   virtual std::string arithmetic() const = 0;  // "cpu-1": equal names promise equal bits
 
+  // Work that was asked for may wait to begin together with more; it begins now. Where operations run
+  // at once there is nothing to do.
+  virtual void submit() {}
+  // Returns when all work that was asked for is done. Who reads results downloads them and need not wait.
+  virtual void wait() {}
+
   // --- memory -------------------------------------------------------------------------------------------------------
   // Zeroed, aligned to 64 bytes. Throws Error(device) naming the size. Prefer DeviceBuffer.
   virtual DevicePtr allocate(std::size_t bytes) = 0;
