@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies on the device and one large product, several times so that waiting for them does not count.
+// Copies on the device and one large product, several times so that waiting for them does not
+// count.
 #include "cuda_limits.h"
 
 #include <algorithm>
@@ -34,15 +35,15 @@ LimitProbe product_probe(CudaOps& ops, Limit limit, std::size_t array_bytes) {
   const auto w = std::make_shared<DeviceBuffer>(ops, static_cast<std::size_t>(side * side * 2));
   const auto y = std::make_shared<DeviceBuffer>(ops, static_cast<std::size_t>(side * side * 4));
   const double sides = static_cast<double>(side);
-  return {limit, 2.0 * sides * sides * sides * kProducts, [&ops, x, w, y, side] {
-            ops.submit();
-            for (int i = 0; i < kProducts; ++i) {
-              ops.runtime().gemm({reinterpret_cast<float*>(y->ptr().address), side,
-                                  x->ptr().address, w->ptr().address, cuda::PlainType::f16, side,
-                                  side, side});
-            }
-            ops.wait();
-          }};
+  return {
+      limit, 2.0 * sides * sides * sides * kProducts, [&ops, x, w, y, side] {
+        ops.submit();
+        for (int i = 0; i < kProducts; ++i) {
+          ops.runtime().gemm({reinterpret_cast<float*>(y->ptr().address), side, x->ptr().address,
+                              w->ptr().address, cuda::PlainType::f16, side, side, side});
+        }
+        ops.wait();
+      }};
 }
 
 }  // namespace

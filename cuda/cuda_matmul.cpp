@@ -38,8 +38,7 @@ void CudaOps::matmul(Rows y, Rows x, const Matrix& w, std::int64_t rows) {
     matmul_many(y, x, w, rows);
     return;
   }
-  const cuda::Workspace memory =
-      workspace(cuda::matmul_workspace_bytes(rows, w.type, w.n, w.k));
+  const cuda::Workspace memory = workspace(cuda::matmul_workspace_bytes(rows, w.type, w.n, w.k));
   queue_.kernel("matmul", kernels_.matmul, y, x, w, rows, memory);
 }
 

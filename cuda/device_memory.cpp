@@ -10,7 +10,7 @@
 namespace tinyloop::cuda {
 namespace {
 
-constexpr std::size_t kUnit = 512;                      // sizes are multiples of it
+constexpr std::size_t kUnit = 512;                         // sizes are multiples of it
 constexpr std::size_t kMostKept = std::size_t{256} << 20;  // in all
 constexpr double kMega = 1e6;
 

@@ -64,9 +64,9 @@ class Blas {
     check(set_stream_(handle_, stream), "cublasSetStream");
     check(set_workspace_(handle_, workspace, bytes), "cublasSetWorkspace");
     // f32 products stay f32, and sums are never kept in less than f32.
-    check(set_math_mode_(handle_,
-                         static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH |
-                                                   CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
+    check(set_math_mode_(
+              handle_, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH |
+                                                 CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)),
           "cublasSetMathMode");
   }
 

@@ -12,11 +12,11 @@ namespace tinyloop::cuda {
 namespace {
 
 constexpr std::size_t kAlign = 64;
-constexpr std::size_t kTablesOfStep = 8;      // at most
-constexpr std::size_t kMostSteps = 4096;      // enough for any pass; bounds what a graph holds
-constexpr std::size_t kFewestForGraph = 4;    // below, launching one by one is as quick
+constexpr std::size_t kTablesOfStep = 8;    // at most
+constexpr std::size_t kMostSteps = 4096;    // enough for any pass; bounds what a graph holds
+constexpr std::size_t kFewestForGraph = 4;  // below, launching one by one is as quick
 constexpr std::size_t kMostGraphs = 64;
-constexpr std::size_t kTablesCompared = 16;   // the latest ones of a submission
+constexpr std::size_t kTablesCompared = 16;  // the latest ones of a submission
 
 }  // namespace
 
@@ -164,9 +164,8 @@ WorkQueue::Known* WorkQueue::find() {
 void WorkQueue::remember() {
   if (known_.size() == kMostGraphs) {
     const auto oldest =
-        std::min_element(known_.begin(), known_.end(), [](const Known& a, const Known& b) {
-          return a.last_use < b.last_use;
-        });
+        std::min_element(known_.begin(), known_.end(),
+                         [](const Known& a, const Known& b) { return a.last_use < b.last_use; });
     if (oldest->graph != nullptr) {
       runtime_.wait();  // it may be under way
       runtime_.release(oldest->graph);

@@ -26,7 +26,7 @@ namespace tinyloop::cuda {
 class Signature {
  public:
   template <typename T>
-    requires std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T>
+  requires std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T>
   void add(T value) {
     const auto* bytes = reinterpret_cast<const std::byte*>(&value);
     bytes_.insert(bytes_.end(), bytes, bytes + sizeof value);
@@ -43,7 +43,7 @@ class Signature {
   void add(const Workspace& w) { add_all(w.data, w.counters); }
   // The tiles themselves are in a table.
   void add(const AttentionPlan& p) {
-    add_all(p.tiles.size(), p.units, p.split, p.workspace_bytes);
+    add_all(p.tiles.size(), p.units, p.most_queries, p.split, p.workspace_bytes);
   }
   template <typename... Args>
   void add_all(const Args&... args) {

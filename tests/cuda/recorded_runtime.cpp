@@ -54,9 +54,8 @@ RecordedRuntime::RecordedRuntime(WorkOrder order, std::size_t device_bytes)
 RecordedRuntime::~RecordedRuntime() { munmap(arena_, 2 * device_bytes_); }
 
 std::int64_t RecordedRuntime::count(const std::string& entry) const {
-  return std::count_if(log_.begin(), log_.end(), [&](const std::string& line) {
-    return line.starts_with(entry);
-  });
+  return std::count_if(log_.begin(), log_.end(),
+                       [&](const std::string& line) { return line.starts_with(entry); });
 }
 
 void RecordedRuntime::open(bool accessible) {
@@ -184,8 +183,8 @@ void RecordedRuntime::copy_out(std::byte* pinned, const std::byte* from, std::si
   check_pinned(pinned, bytes, "copy_out");
   std::memset(pinned, kGarbage, bytes);
   put(
-      fmt::format("copy_out {}", bytes), [pinned, from, bytes] { std::memcpy(pinned, from, bytes); },
-      false);
+      fmt::format("copy_out {}", bytes),
+      [pinned, from, bytes] { std::memcpy(pinned, from, bytes); }, false);
 }
 
 void RecordedRuntime::copy(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -82,11 +82,11 @@ class RecordedRuntime final : public Runtime {
   std::size_t device_bytes_, held_ = 0, used_ = 0;
   std::int64_t allocations_left_ = -1;  // -1: no end
   std::byte* arena_ = nullptr;
-  std::map<std::byte*, std::size_t> device_;               // live
-  std::multimap<std::size_t, std::byte*> free_;            // by size in pages
+  std::map<std::byte*, std::size_t> device_;     // live
+  std::multimap<std::size_t, std::byte*> free_;  // by size in pages
   std::map<std::byte*, std::unique_ptr<std::byte[]>> pinned_;
   std::map<const std::byte*, std::size_t> pinned_bytes_;
-  std::map<Event*, std::int64_t> events_;                  // the count of works before it
+  std::map<Event*, std::int64_t> events_;  // the count of works before it
   struct Captured {
     std::vector<Work> works;
     std::vector<std::string> entries;
