@@ -55,16 +55,18 @@ struct AttentionTile {
   std::int32_t first_unit = 0;  // blocks of the tiles before
 };
 inline constexpr int kAttentionQueries = 16;
+inline constexpr int kMostHeadDim = 256;
 
 struct AttentionPlan {
   std::vector<AttentionTile> tiles;  // to be uploaded by the caller
   std::int64_t units = 0;            // blocks of all tiles
+  std::int32_t most_queries = 0;     // of a tile
   bool split = false;  // blocks are shared out and folded afterwards, to the same bits
   std::size_t workspace_bytes = 0;
 };
 
-// On the host. Rows that share sequence and plane should be neighbours, for speed; any order is
-// right.
+// On the host. Throws Error(usage) for heads beyond kMostHeadDim. Rows that share sequence and
+// plane should be neighbours, for speed; any order is right.
 AttentionPlan plan_attention(std::span<const KvRow> rows, const AttentionShape& shape);
 
 inline constexpr std::int64_t kFewRows = 16;  // up to here own kernels beat conversion and cuBLAS
