@@ -14,6 +14,8 @@ using cuda::KvTables;
 
 namespace {
 
+// For tables, unpacked weights, partial sums and cuBLAS.
+constexpr std::size_t kOwnBytes = std::size_t{96} << 20;
 constexpr std::size_t kSmallUpload = 64 << 10;  // goes along with the steps
 
 float* floats(DevicePtr memory) { return reinterpret_cast<float*>(memory.address); }
@@ -51,6 +53,11 @@ void CudaOps::submit() { queue_.submit(); }
 void CudaOps::wait() {
   queue_.submit();
   runtime_->wait();
+}
+
+std::optional<std::size_t> CudaOps::memory_left() const {
+  const std::size_t left = memory_.left_bytes();
+  return left - std::min(left, kOwnBytes);
 }
 
 DevicePtr CudaOps::allocate(std::size_t bytes) { return {memory_.allocate(bytes)}; }

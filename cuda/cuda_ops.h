@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,6 +40,7 @@ class CudaOps final : public Ops {
   std::string arithmetic() const override { return "cuda-1"; }
   void submit() override;
   void wait() override;
+  std::optional<std::size_t> memory_left() const override;
 
   DevicePtr allocate(std::size_t bytes) override;
   void release(DevicePtr memory, std::size_t bytes) override;

@@ -56,6 +56,11 @@ std::byte* DeviceMemory::take(std::size_t size, std::size_t asked) {
   return memory;
 }
 
+std::size_t DeviceMemory::left_bytes() const {
+  const std::size_t free = runtime_.memory().free + kept_bytes_;
+  return limit_ == 0 ? free : std::min(free, limit_ - std::min(limit_, live_bytes_));
+}
+
 void DeviceMemory::release(std::byte* memory) {
   const auto found = live_.find(memory);
   if (found == live_.end()) return;

@@ -24,6 +24,8 @@ class DeviceMemory {
   // Work put on the stream before may still use it.
   void release(std::byte* memory);
 
+  // That could be allocated in one piece or many.
+  std::size_t left_bytes() const;
   std::size_t held_bytes() const { return live_bytes_; }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "device/backend.h"
 #include "engine/forward.h"
+#include "engine/memory_need.h"
 #include "error.h"
 #include "schedule/speed_runs.h"
 
@@ -82,6 +83,13 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
     std::int64_t& most = positions[{item.loops, item.kv}];
     most = std::max(most, item.context + item.rows);
   }
+  MemoryNeed need{weight_bytes(model), 0, static_cast<std::int64_t>(array_bytes)};
+  for (const auto& [setting, most] : positions) {
+    need.working += working_bytes(model.config(), rows, rows, 1);
+    need.cache +=
+        kv_bytes(make_loop_plan(model.config(), setting.first, 0), setting.second, most, rows);
+  }
+  check_memory(ops, need);
   const std::vector<LimitProbe> probes = limit_probes(ops, array_bytes);
 
   std::map<Setting, Engine> engines;
