@@ -87,12 +87,12 @@ const std::byte* WorkQueue::table(std::span<const std::byte> bytes) {
 void WorkQueue::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (steps_.size() >= kMostSteps) submit();
   signature_.add_all('c', to, from, bytes);
-  steps_.push_back([this, to, from, bytes] { runtime_.copy(to, from, bytes); });
+  steps_.push_back({nullptr, [this, to, from, bytes](Stream) { runtime_.copy(to, from, bytes); }});
 }
 
 void WorkQueue::gemm(const Gemm& gemm) {
   capturable_ = false;
-  steps_.push_back([this, gemm] { runtime_.gemm(gemm); });
+  steps_.push_back({nullptr, [this, gemm](Stream) { runtime_.gemm(gemm); }});
 }
 
 void WorkQueue::submit() {
@@ -139,7 +139,13 @@ void WorkQueue::send_tables() {
 }
 
 void WorkQueue::run_steps() {
-  for (const std::function<void()>& step : steps_) step();
+  for (const Step& step : steps_) {
+    if (step.kernel != nullptr) {
+      runtime_.kernel(step.kernel, step.start);
+    } else {
+      step.start(nullptr);
+    }
+  }
 }
 
 void WorkQueue::capture(Known& known) {

@@ -73,9 +73,8 @@ class WorkQueue {
   template <typename Function, typename... Args>
   void kernel(const char* name, Function function, const Args&... args) {
     signature_.add_all(function, args...);
-    steps_.push_back([this, name, function, ... own = args] {
-      runtime_.kernel(name, [&](Stream stream) { function(own..., stream); });
-    });
+    steps_.push_back(
+        {name, [function, ... own = args](Stream stream) { function(own..., stream); }});
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes);
   void gemm(const Gemm& gemm);
@@ -87,6 +86,10 @@ class WorkQueue {
   std::int64_t graph_launches() const { return graph_launches_; }
 
  private:
+  struct Step {
+    const char* kernel;  // its name; null: a call of the runtime
+    std::function<void(Stream)> start;
+  };
   struct Slot {
     std::byte* pinned = nullptr;
     Event* sent = nullptr;
@@ -112,7 +115,7 @@ class WorkQueue {
 
   Runtime& runtime_;
   DeviceMemory& memory_;
-  std::vector<std::function<void()>> steps_;
+  std::vector<Step> steps_;
   Signature signature_;
   bool capturable_ = true;
 
