@@ -256,6 +256,7 @@ TL_DEVICE void weigh_block(const AttentionCall& call, const Shared<kQueries>& sh
     all = {most_of(all.first, visible.first), least_of(all.end, visible.end)};
     some = {least_of(some.first, visible.first), most_of(some.end, visible.end)};
   }
+  if (some.first >= some.end) return;  // no query of this share: their tiles may be missing
   std::int32_t joint_first = (all.first + 3) / 4 * 4, joint_end = all.end / 4 * 4;
   if (joint_first >= joint_end) joint_first = joint_end = some.end;
   const std::int64_t values = call.layout.key_bytes + call.layout.scale_bytes +
