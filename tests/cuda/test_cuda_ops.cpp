@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/emulated_device.h"
+#include "cuda/cuda_device.h"
 #include "cuda_limits.h"
 #include "error.h"
 
@@ -42,7 +42,7 @@ std::vector<float> floats_from(Ops& ops, DevicePtr from, std::size_t count) {
 
 TEST_CASE("what was uploaded comes back, whatever its size and whatever becomes of its source") {
   for (const WorkOrder order : {WorkOrder::early, WorkOrder::late}) {
-    EmulatedDevice device(order);
+    CudaDevice device(order);
     for (const std::size_t bytes : {1u, 63u, 65536u, 65537u, 4u << 20, (4u << 20) + 1, 13u << 20}) {
       CAPTURE(bytes);
       DeviceBuffer first(device.ops(), bytes), second(device.ops(), bytes);
@@ -64,7 +64,7 @@ TEST_CASE("what was uploaded comes back, whatever its size and whatever becomes 
 }
 
 TEST_CASE("allocated memory is zero, also where it was used before") {
-  EmulatedDevice device;
+  CudaDevice device;
   for (int round = 0; round < 3; ++round) {
     DeviceBuffer buffer(device.ops(), 4000);
     CHECK(floats_from(device.ops(), buffer.ptr(), 1000) == std::vector<float>(1000, 0.0f));
@@ -75,7 +75,7 @@ TEST_CASE("allocated memory is zero, also where it was used before") {
 }
 
 TEST_CASE("memory may be given back while steps that use it wait") {
-  EmulatedDevice device;
+  CudaDevice device;
   DeviceBuffer kept(device.ops(), 64);
   {
     const DeviceBuffer gone(device.ops(), 64);
@@ -89,11 +89,11 @@ TEST_CASE("memory may be given back while steps that use it wait") {
 }
 
 TEST_CASE("refused memory is told with what was asked and what there is") {
-  EmulatedDevice small(WorkOrder::late, 0, 8 << 20);
+  CudaDevice small(WorkOrder::late, 0, 8 << 20);
   const std::string refusal = message_of([&] { small.ops().allocate(std::size_t{9} << 20); });
   CHECK(refusal == "cuda: 9.4 MB refused, 8.4 MB free");
 
-  EmulatedDevice limited(WorkOrder::late, 3'000'000);
+  CudaDevice limited(WorkOrder::late, 3'000'000);
   {
     const DeviceBuffer two(limited.ops(), 2'000'000);
     CHECK(message_of([&] { limited.ops().allocate(1'500'000); }) ==
@@ -105,23 +105,23 @@ TEST_CASE("refused memory is told with what was asked and what there is") {
 }
 
 TEST_CASE("a device that is full gives up what it keeps") {
-  EmulatedDevice device(WorkOrder::late, 0, 8 << 20);
+  CudaDevice device(WorkOrder::late, 0, 8 << 20);
   { const DeviceBuffer five(device.ops(), std::size_t{5} << 20); }
   CHECK_NOTHROW(DeviceBuffer(device.ops(), std::size_t{6} << 20));
 }
 
 TEST_CASE("what is left is told after what operations need themselves") {
-  EmulatedDevice device(WorkOrder::late, 200 << 20);
+  CudaDevice device(WorkOrder::late, 200 << 20);
   const std::size_t before = device.ops().memory_left().value();
   CHECK(before == (104 << 20));
   const DeviceBuffer buffer(device.ops(), std::size_t{4} << 20);
   CHECK(device.ops().memory_left().value() == before - (4 << 20));
-  EmulatedDevice tiny(WorkOrder::late, 1000);
+  CudaDevice tiny(WorkOrder::late, 1000);
   CHECK(tiny.ops().memory_left().value() == 0);
 }
 
 TEST_CASE("memory that several attach is on the device once") {
-  EmulatedDevice device;
+  CudaDevice device;
   const std::vector<unsigned char> file = pattern(100'000, 3), other = pattern(100'000, 4);
   const auto attach = [&](const std::vector<unsigned char>& data) {
     return device.ops().attach(std::as_bytes(std::span(data)));
@@ -146,7 +146,7 @@ TEST_CASE("memory that several attach is on the device once") {
 }
 
 TEST_CASE("an attach that is refused leaves nothing") {
-  EmulatedDevice device(WorkOrder::late, 50'000);
+  CudaDevice device(WorkOrder::late, 50'000);
   const std::vector<unsigned char> file = pattern(100'000, 3);
   for (int i = 0; i < 2; ++i) {
     CHECK(message_of([&] { device.ops().attach(std::as_bytes(std::span(file))); }) ==
@@ -189,7 +189,7 @@ struct Steps {
 
 TEST_CASE("steps that come again are one graph, with the tables of each time") {
   for (const WorkOrder order : {WorkOrder::early, WorkOrder::late}) {
-    EmulatedDevice device(order);
+    CudaDevice device(order);
     Steps steps(device.ops());
     for (std::int32_t i = 0; i < 8; ++i) {
       const std::vector<std::int32_t> index = {i, 9 - i, 3, (i * 7) % 10};
@@ -207,7 +207,7 @@ TEST_CASE("steps that come again are one graph, with the tables of each time") {
 }
 
 TEST_CASE("graphs are limited in number") {
-  EmulatedDevice device;
+  CudaDevice device;
   DeviceBuffer x(device.ops(), 4 * 4000), y(device.ops(), 4 * 4000);
   for (int round = 0; round < 2; ++round) {
     for (std::int64_t width = 1; width <= 150; ++width) {
@@ -223,7 +223,7 @@ TEST_CASE("graphs are limited in number") {
 }
 
 TEST_CASE("submissions may follow each other without anybody waiting") {
-  EmulatedDevice device(WorkOrder::late);
+  CudaDevice device(WorkOrder::late);
   DeviceBuffer from(device.ops(), 4 * 64), to(device.ops(), 4 * 64);
   std::vector<float> values(64);
   std::iota(values.begin(), values.end(), 0.0f);
@@ -239,24 +239,39 @@ TEST_CASE("submissions may follow each other without anybody waiting") {
 }
 
 TEST_CASE("tables larger than the room for them") {
-  EmulatedDevice device;
-  const std::int64_t rows = 700'000;  // 2.8 MB of indexes
-  DeviceBuffer from(device.ops(), 4 * 2), to(device.ops(), static_cast<std::size_t>(rows) * 4);
-  const float values[] = {5.0f, 6.0f};
-  device.ops().upload(from.ptr(), values, 8);
-  std::vector<std::int32_t> index(static_cast<std::size_t>(rows), 0);
-  index.back() = 1;
-  device.ops().gather({to.ptr(), 1}, {from.ptr(), 1}, index, 1);
-  std::fill(index.begin(), index.end(), 7);
-  const std::vector<float> got =
-      floats_from(device.ops(), to.ptr(), static_cast<std::size_t>(rows));
-  CHECK(got.front() == 5.0f);
-  CHECK(got[static_cast<std::size_t>(rows) - 2] == 5.0f);
-  CHECK(got.back() == 6.0f);
+  for (const WorkOrder order : {WorkOrder::early, WorkOrder::late}) {
+    cuda::RecordedRuntime runtime(order);
+    {
+      cuda::DeviceMemory memory(runtime, 0);
+      cuda::WorkQueue queue(runtime, memory);
+      cuda::Transfers transfers(runtime);
+      constexpr std::size_t kSizes[] = {100, 3'000'000, 200, 1'000'000, 5'000'000, 4'000'000};
+      std::vector<std::pair<std::byte*, std::vector<unsigned char>>> wanted;
+      for (const std::size_t bytes : kSizes) {
+        std::byte* to = memory.allocate(bytes);
+        std::vector<unsigned char> table = pattern(bytes, static_cast<unsigned>(bytes));
+        wanted.emplace_back(to, table);
+        queue.make_room(bytes);
+        queue.copy(to, queue.table(std::as_bytes(std::span(table))), bytes);
+        std::fill(table.begin(), table.end(), static_cast<unsigned char>(0));
+      }
+      queue.submit();
+      for (const auto& [from, table] : wanted) {
+        std::vector<unsigned char> back(table.size());
+        transfers.out(reinterpret_cast<std::byte*>(back.data()), from, back.size());
+        CHECK(back == table);
+      }
+      runtime.wait();
+    }
+    CHECK(runtime.faults().empty());
+    CHECK(runtime.device_bytes_held() == 0);
+    CHECK(runtime.pinned_buffers() == 0);
+    CHECK(runtime.events() == 0);
+  }
 }
 
 TEST_CASE("operations on no rows do nothing") {
-  EmulatedDevice device;
+  CudaDevice device;
   CudaOps& ops = device.ops();
   const Rows rows{{}, 8};
   ops.gather(rows, rows, {}, 8);
@@ -276,7 +291,7 @@ TEST_CASE("operations on no rows do nothing") {
 }
 
 TEST_CASE("the limits' probes run and say how much they did") {
-  EmulatedDevice device;
+  CudaDevice device;
   const std::vector<LimitProbe> probes = cuda_limit_probes(device.ops(), 32'768);
   REQUIRE(probes.size() == 3);
   CHECK(probes[0].limit == Limit::memory);
