@@ -14,12 +14,15 @@
 #include <new>
 #include <stdexcept>
 
+#include "device/backend.h"
+
 namespace tinyloop::cli {
 namespace {
 
 // One tool a process, so one name; warn() is called where no app is at hand.
 std::string tool_name;
 bool quiet = false;
+std::vector<std::string_view> command_line;
 
 void complain(std::string_view message) {
   std::string line = fmt::format("{}: {}", tool_name, message);
@@ -126,7 +129,11 @@ void add_common_options(CLI::App& app) {
          "-h,--help", [&app] { throw Notice{app.help()}; }, "Print this help and exit")
       ->trigger_on_parse();
   app.add_flag_callback(
-         "--version", [&app] { throw Notice{fmt::format("{} {}\n", app.get_name(), TL_VERSION)}; },
+         "--version",
+         [&app] {
+           throw Notice{fmt::format("{} {}{}\n", app.get_name(), TL_VERSION,
+                                    have_cuda() ? " with CUDA" : "")};
+         },
          "Print the version and exit")
       ->trigger_on_parse();
   app.add_option_function<std::string>(
@@ -170,6 +177,7 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body) 
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk
   tool_name = app.get_name();
+  command_line.assign(argv + 1, argv + argc);
   add_common_options(app);
   const int code = run_body(app, argc, argv, body);
 
@@ -180,6 +188,12 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body) 
     return kFailed;
   }
   return code;
+}
+
+bool on_command_line(std::string_view option) {
+  return std::ranges::any_of(command_line, [&](std::string_view word) {
+    return word.substr(0, word.find('=')) == option;
+  });
 }
 
 void warn(const std::string& message) {

@@ -54,14 +54,25 @@ CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& des
 
 // The options that mean the same in every tool. Each add() declares options on `app` and binds them
 // here, so the group must stay where it is until parsing is done.
-struct ModelOptions {  // -m, --threads, --isa; TL_THREADS, TL_CPU_ISA
+struct DeviceOptions {  // --backend, --gpu-memory, --isa; TL_BACKEND, TL_CPU_ISA
+  std::string backend = "cpu", isa;
+  std::size_t gpu_memory = 0;  // 0: what there is
+  void add(CLI::App& app);
+  // Throws Error(usage) where an option on the command line is for the other backend.
+  std::unique_ptr<Ops> make_ops(int threads) const;
+};
+
+struct ModelOptions {  // -m, --threads, DeviceOptions; TL_THREADS
   std::string path;
   int threads = 0;
-  std::string isa;
+  DeviceOptions device;
   void add(CLI::App& app);
   Model open() const;
-  std::unique_ptr<Ops> make_ops() const;
+  std::unique_ptr<Ops> make_ops() const { return device.make_ops(threads); }
 };
+
+// Whether the option stands on the command line; its default from the environment does not count.
+bool on_command_line(std::string_view option);
 
 struct LoopOptions {       // --loops, --kv, --cache-window, --prefill-chunk, --init-state
   std::int32_t loops = 0;  // 0: the model's own

@@ -68,6 +68,23 @@ std::map<TokenId, double> parse_logit_bias(std::string_view text) {
   return bias;
 }
 
+// "8G": a number of bytes with an optional K, M, G or T, powers of 1000.
+std::size_t parse_bytes(std::string_view text) {
+  constexpr std::string_view kUnits = "KMGT";
+  std::uint64_t factor = 1;
+  std::string_view digits = text;
+  if (const auto unit = digits.empty() ? std::string_view::npos : kUnits.find(digits.back());
+      unit != std::string_view::npos) {
+    for (std::size_t i = 0; i <= unit; ++i) factor *= 1000;
+    digits.remove_suffix(1);
+  }
+  const auto number = parse_number<std::uint64_t>(digits);
+  if (!number || *number == 0 || *number > Limits<std::int64_t>::max() / factor) {
+    throw Error(ErrorKind::usage, "--gpu-memory: '{}' is not a number of bytes such as 8G", text);
+  }
+  return *number * factor;
+}
+
 // One of the switches TINYLOOP_KV_INT8, TINYLOOP_KV_INT4.
 bool switched_on(const char* name) {
   const char* value = std::getenv(name);
@@ -120,16 +137,39 @@ void ModelOptions::add(CLI::App& app) {
              "Threads; 0: as many as the CPUs this process may use")
       ->default_str("0")
       ->envname("TL_THREADS");
+  device.add(app);
+}
+
+Model ModelOptions::open() const { return Model::open(path); }
+
+void DeviceOptions::add(CLI::App& app) {
+  app.add_option("--backend", backend, "What computes; auto: a GPU if there is one, else the CPU")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->type_name("DEVICE")
+      ->default_str("cpu")
+      ->envname("TL_BACKEND");
+  app.add_option_function<std::string>(
+         "--gpu-memory", [this](const std::string& text) { gpu_memory = parse_bytes(text); },
+         "Most memory of a GPU to use, such as 8G or 500M; default: what is free")
+      ->type_name("BYTES");
   app.add_option("--isa", isa, "Instruction set; default: the best this CPU has")
       ->check(CLI::IsMember({"portable", "avx2", "avx512"}))
       ->type_name("ISA")
       ->envname("TL_CPU_ISA");
 }
 
-Model ModelOptions::open() const { return Model::open(path); }
-
-std::unique_ptr<Ops> ModelOptions::make_ops() const {
-  return tinyloop::make_ops("cpu", {.isa = isa, .threads = threads});
+std::unique_ptr<Ops> DeviceOptions::make_ops(int threads) const {
+  if (backend == "cuda") {
+    for (const char* option : {"--isa", "--threads"}) {
+      if (on_command_line(option)) {
+        throw Error(ErrorKind::usage, "{} and --backend cuda exclude each other: it is of the CPU",
+                    option);
+      }
+    }
+  } else if (backend == "cpu" && gpu_memory > 0) {
+    throw Error(ErrorKind::usage, "--gpu-memory needs --backend cuda or auto");
+  }
+  return tinyloop::make_ops(backend, {.isa = isa, .threads = threads, .gpu_memory = gpu_memory});
 }
 
 void LoopOptions::add(CLI::App& app) {

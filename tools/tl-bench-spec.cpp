@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli.h"
+#include "engine/memory_need.h"
 #include "files/json_text.h"
 #include "files/svg_chart.h"
 #include "random.h"
@@ -217,6 +218,13 @@ int bench(Options& options) {
   options.output.open(sources);
   const auto ops = options.model.make_ops();
   const std::vector<std::vector<TokenId>> prompts = prompts_of(options, config);
+  std::int64_t longest = 1;
+  for (const std::vector<TokenId>& prompt : prompts) {
+    longest = std::max(longest, static_cast<std::int64_t>(prompt.size()));
+  }
+  check_memory(*ops,
+               memory_need(model, plan, options.loop.kv_mode(), rows, rows,
+                           std::min<std::int64_t>(longest + what.max_tokens, config.context)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
   const BenchReport report = bench_speculation(
       forward, options.loop.kv_mode(), options.sampling.options(), StopRules(), prompts, what);

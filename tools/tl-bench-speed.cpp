@@ -29,7 +29,8 @@ using Numbers = std::vector<std::int64_t>;
 constexpr std::int64_t kMostThreads = 4096, kMostLoops = 4096, kMostPositions = 1 << 24;
 
 struct Options {
-  std::string model, shape, isa;
+  std::string model, shape;
+  cli::DeviceOptions device;
   std::vector<WeightType> types;
   std::vector<KvMode> kv;
   std::vector<std::string> parts;
@@ -339,7 +340,9 @@ int bench(Options& options) {
   const bool random = options.model.empty();
   if (random && options.types.empty()) options.types = {WeightType::f16};
   const std::int64_t cpus = std::max(1u, std::thread::hardware_concurrency());
-  if (options.threads.empty()) options.threads = cpus == 1 ? Numbers{1} : Numbers{1, cpus};
+  const bool cpu = options.device.backend == "cpu";
+  if (cpu && options.threads.empty()) options.threads = cpus == 1 ? Numbers{1} : Numbers{1, cpus};
+  if (options.device.backend == "cuda" || options.threads.empty()) options.threads = {0};
   const std::size_t array = array_bytes(options);
   if (array < 4 * last_level_cache_bytes()) {
     cli::warn(fmt::format("--array: {} bytes are less than four times the last-level cache of {}",
@@ -383,10 +386,10 @@ int bench(Options& options) {
     }
     for (const std::int64_t threads : options.threads) {
       Answer answer;
-      const auto ops = make_ops("cpu", {.isa = options.isa, .threads = static_cast<int>(threads)});
+      const auto ops = options.device.make_ops(static_cast<int>(threads));
       answer.device = ops->name();
       answer.type = name_of(models.front().layers().front().qkv.type);
-      answer.threads = threads == 0 ? cpus : threads;
+      answer.threads = ops->memory_left() ? 1 : threads == 0 ? cpus : threads;  // 1 feeds a GPU
       TimingOptions timing = options.timing;
       if (budget > 0.0) {  // what is left of it, in equal parts
         const std::chrono::duration<double> used = std::chrono::steady_clock::now() - start;
@@ -444,10 +447,7 @@ int main(int argc, char** argv) {
   add_numbers(app, "--threads", options.threads, 0, kMostThreads,
               "Numbers of threads; 0: as many as the CPUs this process may use; default: 1 and 0")
       ->envname("TL_THREADS");
-  app.add_option("--isa", options.isa, "Instruction set; default: the best this CPU has")
-      ->check(CLI::IsMember({"portable", "avx2", "avx512"}))
-      ->type_name("ISA")
-      ->envname("TL_CPU_ISA");
+  options.device.add(app);
   options.parts = {"limits", "prefill", "decode", "passes"};
   add_list(app, "--only", options.parts, "PART,...",
            "What to measure: limits, prefill, decode, passes, growth; default: all but growth",

@@ -12,6 +12,7 @@
 
 #include "cli.h"
 #include "engine/forward.h"
+#include "engine/memory_need.h"
 #include "files/json_text.h"
 #include "kv/prefix_pool.h"
 #include "schedule/generate.h"
@@ -234,6 +235,19 @@ std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
   return pool;
 }
 
+// Of the longest request: its prompt and the most tokens it may get.
+std::int64_t most_positions(const Options& options, const ModelConfig& config,
+                            const std::vector<TokenLine>& lines) {
+  if (lines.empty()) return config.context;
+  std::int64_t most = 1;
+  for (const TokenLine& line : lines) {
+    const std::int64_t tokens = line.max_tokens.value_or(options.stop.rules(config).max_tokens);
+    const std::int64_t room = config.context - static_cast<std::int64_t>(line.ids.size());
+    most = std::max(most, config.context - std::max<std::int64_t>(0, room - tokens));
+  }
+  return most;
+}
+
 int run(Options& options) {
   if (options.stream && options.output.is_file()) {
     throw Error(
@@ -296,6 +310,8 @@ int run(Options& options) {
   const std::int32_t rows = std::max(chunk, choice.schedule.rows(plan.loops));
   const std::int32_t slots =
       std::max(chunk, choice.schedule.slots(plan.loops, options.schedule.exit_rule()));
+  check_memory(*ops, memory_need(model, plan, options.loop.kv_mode(), rows, slots,
+                                 most_positions(options, config, lines)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
   Engine engine{forward, options.loop.kv_mode(), std::nullopt, {}, choice, std::move(resumed)};
   engine.pool = open_pool(options, engine);

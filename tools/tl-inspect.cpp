@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "cli.h"
+#include "device/backend.h"
 #include "engine/forward.h"
+#include "engine/memory_need.h"
 #include "files/json_text.h"
 #include "schedule/score.h"
 
@@ -146,6 +148,11 @@ std::string as_text(const Summary& summary) {
                         cache_bytes(summary.plan, mode, summary.positions),
                         human(cache_bytes(summary.plan, mode, summary.positions)));
   }
+  const std::vector<std::string> gpus = gpu_names();
+  text += fmt::format("\nGPU           {}\n", !have_cuda() ? "no CUDA in this build"
+                                              : gpus.empty()
+                                                  ? "none"
+                                                  : fmt::format("{}", fmt::join(gpus, "; ")));
   return text;
 }
 
@@ -184,7 +191,13 @@ std::string as_json(const Summary& summary) {
                         cache_bytes(summary.plan, mode, summary.positions));
     separator = ",";
   }
-  return text + "}}\n";
+  text += fmt::format("}},\"cuda\":{},\"gpus\":[", have_cuda());
+  separator.clear();
+  for (const std::string& gpu : gpu_names()) {
+    text += separator + json_string(gpu);
+    separator = ",";
+  }
+  return text + "]}\n";
 }
 
 std::string trace_text(const TokenLine& line, const std::vector<LoopTrace>& trace, bool gate) {
@@ -227,6 +240,7 @@ void trace_lines(Options& options, const Model& model) {
   const auto ops = options.model.make_ops();
   for (const TokenLine& line : options.input.read_all({config.vocab, config.context})) {
     const auto rows = static_cast<std::int32_t>(line.ids.size());
+    check_memory(*ops, memory_need(model, plan, options.loop.kv_mode(), rows, rows, rows));
     Forward forward(model, *ops, plan, initial_states, rows, rows);
     KvCache cache(*ops, plan, options.loop.kv_mode());
     std::vector<LoopTrace> trace;

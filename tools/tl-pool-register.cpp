@@ -13,6 +13,7 @@
 
 #include "cli.h"
 #include "engine/forward.h"
+#include "engine/memory_need.h"
 #include "kv/prefix_pool.h"
 #include "schedule/pooled_prompt.h"
 #include "schedule/prefix_cache.h"
@@ -84,8 +85,9 @@ int register_all(Options& options) {
   }
   const auto rows =
       static_cast<std::int32_t>(std::min(static_cast<std::int64_t>(longest), options.loop.chunk()));
-  Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
   const KvMode kv = options.loop.kv_mode();
+  check_memory(*ops, memory_need(model, plan, kv, rows, rows, static_cast<std::int64_t>(longest)));
+  Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
   PrefixPool pool(options.pool, cache_identity(forward, kv));
   const std::string warning = pool.prepare(wanted_settings(options, pool));
   if (!warning.empty()) cli::warn(warning);

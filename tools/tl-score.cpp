@@ -3,6 +3,7 @@
 // tl-score(1). Parses, calls the library, prints; what is computed lives in lib/.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "cli.h"
 #include "engine/forward.h"
+#include "engine/memory_need.h"
 #include "files/json_text.h"
 #include "files/npy_file.h"
 #include "schedule/score.h"
@@ -89,6 +91,13 @@ int score_lines(Options& options) {
                    std::vector<std::int64_t>{plans.front().loops, config.hidden});
     hooks.states = [&](std::span<const float> row) { states->append(row); };
   }
+  // Each number of loops has its working memory, one at a time its keys and values.
+  MemoryNeed need;
+  for (const LoopPlan& plan : plans) {
+    const MemoryNeed one = memory_need(model, plan, options.loop.kv_mode(), rows, rows, longest);
+    need = {one.weights, need.working + one.working, std::max(need.cache, one.cache)};
+  }
+  check_memory(*ops, need);
   std::vector<std::unique_ptr<Forward>> forwards;
   for (const LoopPlan& plan : plans) {
     forwards.push_back(std::make_unique<Forward>(model, *ops, plan, initial_states, rows, rows));

@@ -13,13 +13,19 @@
 namespace tinyloop {
 
 struct BackendOptions {
+  // Of the CPU; the GPU ignores them.
   std::string isa;   // "" = the best this CPU has; else "portable", "avx2", "avx512"
   int threads = 0;   // 0 = as many as the CPUs this process may use
+  // Of the GPU: the most bytes of its memory to hold, 0 = what there is.
+  std::size_t gpu_memory = 0;
 };
 
-// "cpu". Throws Error(usage) for an unknown backend or instruction set, Error(device) where the machine does not have it
-// (an unsupported instruction set is never silently replaced).
+// "cpu", "cuda" or "auto": the GPU if there is one, else the CPU. Throws Error(usage) for an unknown backend or instruction
+// set, Error(device) where the machine or this build does not have it (nothing is silently replaced but by auto).
 std::unique_ptr<Ops> make_ops(std::string_view backend, const BackendOptions& options);
+
+bool have_cuda();                      // built in
+std::vector<std::string> gpu_names();  // of this machine, empty where there are none or CUDA is not built in
 
 // Instruction sets compiled in that this CPU can run, best first.
 std::vector<std::string> usable_isas();

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -81,6 +82,12 @@ class Ops {
   virtual std::string name() const = 0;        // "cpu (avx2, 2 threads)"
   virtual std::string arithmetic() const = 0;  // "cpu-1": equal names promise equal bits
 
+  // Work that was asked for may wait to begin together with more; it begins now. Where operations run
+  // at once there is nothing to do.
+  virtual void submit() {}
+  // Returns when all work that was asked for is done. Who reads results downloads them and need not wait.
+  virtual void wait() {}
+
   // --- memory -------------------------------------------------------------------------------------------------------
   // Zeroed, aligned to 64 bytes. Throws Error(device) naming the size. Prefer DeviceBuffer.
   virtual DevicePtr allocate(std::size_t bytes) = 0;
@@ -88,6 +95,8 @@ class Ops {
   virtual void upload(DevicePtr to, const void* from, std::size_t bytes) = 0;
   virtual void download(void* to, DevicePtr from, std::size_t bytes) = 0;  // waits for the work before it
   virtual void copy(DevicePtr to, DevicePtr from, std::size_t bytes) = 0;  // device to device, no overlap
+  // Bytes that may still be allocated, beside what operations need for themselves; nothing where that is not known.
+  virtual std::optional<std::size_t> memory_left() const { return std::nullopt; }
   // Makes mapped, read-only host memory usable as device memory for the life of the mapping (on the CPU: itself).
   virtual DevicePtr attach(std::span<const std::byte> host) = 0;
   virtual void detach(DevicePtr attached, std::size_t bytes) = 0;

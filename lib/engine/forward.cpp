@@ -89,6 +89,7 @@ void Forward::enter(std::span<Row> rows) {
   }
   if (config.initial_state == InitialState::embedding) {
     ops_.scatter(m.state, m.x, m.slots, config.hidden);
+    ops_.submit();
     return;
   }
   ops_.scatter(m.kept, m.x, m.slots, config.hidden);
@@ -99,6 +100,7 @@ void Forward::enter(std::span<Row> rows) {
   }
   ops_.upload(m.x.data, m.host_rows.data(), m.host_rows.size() * sizeof(float));
   ops_.scatter(m.state, m.x, m.slots, config.hidden);
+  ops_.submit();
 }
 
 // x = state; one application of the core layers; state = x. Each row reads and writes the planes of
@@ -145,6 +147,7 @@ void Forward::pass(std::span<Row> rows) {
                   static_cast<float>(config.norm_eps));
   }
   ops_.scatter(m.state, m.x, m.slots, config.hidden);
+  ops_.submit();
   for (Row& row : rows) ++row.loop;
 }
 

@@ -8,6 +8,7 @@
 
 #include "device/backend.h"
 #include "engine/forward.h"
+#include "engine/memory_need.h"
 #include "error.h"
 #include "schedule/speed_runs.h"
 
@@ -82,6 +83,13 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
     std::int64_t& most = positions[{item.loops, item.kv}];
     most = std::max(most, item.context + item.rows);
   }
+  MemoryNeed need{weight_bytes(model), 0, static_cast<std::int64_t>(array_bytes)};
+  for (const auto& [setting, most] : positions) {
+    need.working += working_bytes(model.config(), rows, rows, 1);
+    need.cache +=
+        kv_bytes(make_loop_plan(model.config(), setting.first, 0), setting.second, most, rows);
+  }
+  check_memory(ops, need);
   const std::vector<LimitProbe> probes = limit_probes(ops, array_bytes);
 
   std::map<Setting, Engine> engines;
@@ -102,9 +110,12 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
   }
   const LoopPlan one_loop = make_loop_plan(model.config(), 1, 0);
   block.weight_bytes = WorkCount(model, one_loop, KvMode::f16).all({0, 1}).weight_bytes;
+  // A device without a limit of its cache is measured against its memory.
+  const bool cached = std::ranges::find(probes, Limit::cache, &LimitProbe::limit) != probes.end();
+  const std::size_t cache_bytes = cached ? last_level_cache_bytes() : 0;
   for (std::size_t i = 0; i < block.items.size(); ++i) {
     block.items[i].timing = std::move(timings.work[i]);
-    compare_with_limits(block.items[i], block.limits, block.weight_bytes, last_level_cache_bytes());
+    compare_with_limits(block.items[i], block.limits, block.weight_bytes, cache_bytes);
   }
   for (const auto& [key, engine] : engines) {
     block.working_bytes += static_cast<std::int64_t>(engine.forward.working_bytes());

@@ -66,11 +66,15 @@ std::span<const float> SpeedRuns::decode(std::int64_t context) { return run(cont
 
 std::span<const float> SpeedRuns::prefill(std::int64_t rows) { return run(0, rows); }
 
-void SpeedRuns::prepare_pass(std::int64_t rows) { place(0, rows); }
+void SpeedRuns::prepare_pass(std::int64_t rows) {
+  place(0, rows);
+  forward_.ops().wait();
+}
 
 void SpeedRuns::pass() {
   for (Row& row : rows_) row.loop = 0;
   forward_.pass(rows_);
+  forward_.ops().wait();
 }
 
 }  // namespace tinyloop

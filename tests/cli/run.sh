@@ -22,7 +22,7 @@ trap 'chmod -R u+rwx "$folder"; rm -rf "$folder"' EXIT
 mkdir "$folder/work" && cd "$folder/work" || exit 2
 
 # Nothing of the caller's environment may change an answer.
-unset TL_POOL TL_THREADS TL_CPU_ISA TINYLOOP_KV_INT8 TINYLOOP_KV_INT4 TINYLOOP_KV_H_MODE
+unset TL_POOL TL_BACKEND TL_THREADS TL_CPU_ISA TINYLOOP_KV_INT8 TINYLOOP_KV_INT4 TINYLOOP_KV_H_MODE
 CASES=$(dirname "$case")
 export CASES MODELS=$models PATH=$tools:$PATH LC_ALL=C
 export EXPECT=$CASES/expect.sh

@@ -11,7 +11,7 @@ for tool in tl-batch tl-bench-speed tl-convert tl-generate tl-inspect tl-score; 
   same long out
   ends 0 "$tool" --version
   [ ! -s err ] || fail "$tool --version wrote on stderr"
-  [[ $(cat out) =~ ^$tool\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || fail "version is: $(cat out)"
+  [[ $(cat out) =~ ^$tool\ [0-9]+\.[0-9]+\.[0-9]+(\ with\ CUDA)?$ ]] || fail "version is: $(cat out)"
   ends 0 "$tool" --completion bash
   [ ! -s err ] || fail "$tool --completion wrote on stderr"
   bash -n out || fail "$tool: the completion is no bash"

@@ -14,7 +14,7 @@ mkdir "$folder/work" && cd "$folder/work"
 ln -s "$demo" demo.tinyloop
 ln -s "$models/ouro-hf" Ouro-1.4B
 ln -s "$models/llama-hf" Llama-3.2-1B
-unset TL_POOL TL_THREADS TL_CPU_ISA TINYLOOP_KV_INT8 TINYLOOP_KV_INT4 TINYLOOP_KV_H_MODE
+unset TL_POOL TL_BACKEND TL_THREADS TL_CPU_ISA TINYLOOP_KV_INT8 TINYLOOP_KV_INT4 TINYLOOP_KV_H_MODE
 export PATH=$tools:$PATH
 
 # Rendered, so that escapes are what a reader sees.

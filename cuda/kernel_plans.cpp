@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cutting of work. What depends on a matrix or on positions only decides about sums; what
+// depends on how many rows there are decides about nothing but speed and memory.
+#include "kernel_plans.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+
+#include "error.h"
+
+namespace tinyloop::cuda {
+namespace {
+
+// Warps that keep a large device busy: about 32 for each of 132 multiprocessors.
+constexpr std::int64_t kWantedWarps = 4096;
+constexpr std::int64_t kMostSplits = 16;
+// Rows whose products share what the second-level cache holds of the weights.
+constexpr std::int64_t kRowsOfLaunch = 512;
+// Blocks of attention below which a call is split: a few for each multiprocessor.
+constexpr std::int64_t kWantedBlocks = 264;
+
+}  // namespace
+
+MatmulPlan plan_matmul(std::int64_t rows, WeightType type, std::int64_t n, std::int64_t k) {
+  const std::int64_t panels = panels_of(n), turn = unit_of(type) * kWarpsAlongK;
+  const std::int64_t turns = std::max<std::int64_t>((k + turn - 1) / turn, 1);
+  const std::int64_t wanted = kWantedWarps / std::max<std::int64_t>(panels * kWarpsAlongK, 1);
+  const std::int64_t most = std::clamp<std::int64_t>(wanted, 1, std::min(turns, kMostSplits));
+  const std::int64_t turns_of_split = (turns + most - 1) / most;
+  MatmulPlan plan;
+  plan.splits = (turns + turns_of_split - 1) / turns_of_split;
+  plan.k_of_split = turns_of_split * turn;
+  plan.rows_of_launch = std::min(rows, kRowsOfLaunch);
+  if (plan.splits > 1) {
+    plan.partial_bytes = aligned_bytes(plan.splits * plan.rows_of_launch * panels * kPanel * 4);
+    assert((panels + 1) / kBlockPanels * ((plan.rows_of_launch + kMatmulRows - 1) / kMatmulRows) <=
+           kCounters);
+  }
+  if (is_quantised(type)) {
+    const auto group_bytes = static_cast<std::int64_t>(kGroup + sizeof(QuantisedGroup));
+    plan.quantised_bytes = aligned_bytes(plan.rows_of_launch * groups_of(k) * group_bytes);
+  }
+  return plan;
+}
+
+std::size_t matmul_workspace_bytes(std::int64_t rows, WeightType type, std::int64_t n,
+                                   std::int64_t k) {
+  return plan_matmul(rows, type, n, k).workspace_bytes();
+}
+
+std::size_t top_k_workspace_bytes(std::int64_t rows, std::int64_t vocab, int k) {
+  const std::int64_t first = top_k_blocks(vocab) * k, second = top_k_blocks(first) * k;
+  return aligned_bytes(rows * first * 8) + aligned_bytes(rows * second * 8);
+}
+
+AttentionPlan plan_attention(std::span<const KvRow> rows, const AttentionShape& shape) {
+  if (shape.kv.head_dim < 1 || shape.kv.head_dim > kMostHeadDim) {
+    throw Error(ErrorKind::usage, "cuda: heads of {} values; attention is made for 1 to {}",
+                shape.kv.head_dim, kMostHeadDim);
+  }
+  const std::int64_t group = shape.heads / shape.kv.kv_heads;
+  const auto first_seen = [&](std::int64_t position) {
+    return shape.window > 0 ? std::max<std::int64_t>(0, position - shape.window + 1) : 0;
+  };
+  AttentionPlan plan;
+  for (std::size_t begin = 0; begin < rows.size();) {
+    std::size_t end = begin + 1;
+    while (end < rows.size() && rows[end].sequence == rows[begin].sequence &&
+           rows[end].plane == rows[begin].plane) {
+      ++end;
+    }
+    const std::int64_t queries = static_cast<std::int64_t>(end - begin) * group;
+    for (std::int64_t first = 0; first < queries; first += kAttentionQueries) {
+      const std::int64_t count = std::min<std::int64_t>(queries - first, kAttentionQueries);
+      std::int64_t oldest = std::numeric_limits<std::int64_t>::max(), newest = 0;
+      for (std::int64_t i = first / group; i <= (first + count - 1) / group; ++i) {
+        const std::int64_t position = rows[begin + static_cast<std::size_t>(i)].position;
+        oldest = std::min(oldest, first_seen(position));
+        newest = std::max(newest, position);
+      }
+      const std::int64_t blocks = newest / kBlock - oldest / kBlock + 1;
+      plan.tiles.push_back(
+          {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(first),
+           static_cast<std::int32_t>(count), static_cast<std::int32_t>(oldest / kBlock),
+           static_cast<std::int32_t>(blocks), static_cast<std::int32_t>(plan.units)});
+      plan.most_queries = std::max(plan.most_queries, static_cast<std::int32_t>(count));
+      plan.units += blocks;
+    }
+    begin = end;
+  }
+  const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
+  const std::int64_t blocks = tiles * shape.kv.kv_heads;
+  plan.split = plan.units > tiles && blocks < kWantedBlocks;
+  if (plan.split) {
+    plan.workspace_bytes = aligned_bytes(plan.units * shape.kv.kv_heads * plan.most_queries *
+                                         (shape.kv.padded_head_dim() + 2) * 4);
+  }
+  return plan;
+}
+
+}  // namespace tinyloop::cuda
