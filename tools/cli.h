@@ -49,6 +49,10 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, T& value,
                         std::type_identity_t<T> low, std::type_identity_t<T> high,
                         const std::string& description);
 
+// "8G": a number of bytes with an optional K, M, G or T, powers of 1000. Throws Error(usage) naming
+// the option.
+std::size_t parse_bytes(std::string_view option, std::string_view text);
+
 // --pool, for every tool that has it; TL_POOL is its default.
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description);
 

@@ -68,23 +68,6 @@ std::map<TokenId, double> parse_logit_bias(std::string_view text) {
   return bias;
 }
 
-// "8G": a number of bytes with an optional K, M, G or T, powers of 1000.
-std::size_t parse_bytes(std::string_view text) {
-  constexpr std::string_view kUnits = "KMGT";
-  std::uint64_t factor = 1;
-  std::string_view digits = text;
-  if (const auto unit = digits.empty() ? std::string_view::npos : kUnits.find(digits.back());
-      unit != std::string_view::npos) {
-    for (std::size_t i = 0; i <= unit; ++i) factor *= 1000;
-    digits.remove_suffix(1);
-  }
-  const auto number = parse_number<std::uint64_t>(digits);
-  if (!number || *number == 0 || *number > Limits<std::int64_t>::max() / factor) {
-    throw Error(ErrorKind::usage, "--gpu-memory: '{}' is not a number of bytes such as 8G", text);
-  }
-  return *number * factor;
-}
-
 // One of the switches TINYLOOP_KV_INT8, TINYLOOP_KV_INT4.
 bool switched_on(const char* name) {
   const char* value = std::getenv(name);
@@ -131,6 +114,23 @@ CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& des
   return app.add_option("--pool", folder, description)->type_name("DIR")->envname("TL_POOL");
 }
 
+std::size_t parse_bytes(std::string_view option, std::string_view text) {
+  constexpr std::string_view kUnits = "KMGT";
+  std::uint64_t factor = 1;
+  std::string_view digits = text;
+  if (const auto unit = digits.empty() ? std::string_view::npos : kUnits.find(digits.back());
+      unit != std::string_view::npos) {
+    for (std::size_t i = 0; i <= unit; ++i) factor *= 1000;
+    digits.remove_suffix(1);
+  }
+  const auto number = parse_number<std::uint64_t>(digits);
+  if (!number || *number == 0 || *number > Limits<std::int64_t>::max() / factor) {
+    throw Error(ErrorKind::usage, "{}: '{}' is not a number of bytes such as 500M or 8G", option,
+                text);
+  }
+  return *number * factor;
+}
+
 void ModelOptions::add(CLI::App& app) {
   app.add_option("-m,--model", path, "The model, a .tinyloop file")->type_name("MODEL")->required();
   add_number(app, "--threads", threads, 0, 4096,
@@ -149,7 +149,8 @@ void DeviceOptions::add(CLI::App& app) {
       ->default_str("cpu")
       ->envname("TL_BACKEND");
   app.add_option_function<std::string>(
-         "--gpu-memory", [this](const std::string& text) { gpu_memory = parse_bytes(text); },
+         "--gpu-memory",
+         [this](const std::string& text) { gpu_memory = parse_bytes("--gpu-memory", text); },
          "Most memory of a GPU to use, such as 8G or 500M; default: what is free")
       ->type_name("BYTES");
   app.add_option("--isa", isa, "Instruction set; default: the best this CPU has")

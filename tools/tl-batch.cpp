@@ -19,6 +19,7 @@
 
 #include "cli.h"
 #include "engine/forward.h"
+#include "engine/memory_need.h"
 #include "files/json_text.h"
 #include "files/record_journal.h"
 #include "files/token_files.h"
@@ -374,6 +375,8 @@ int run(Options& options) {
   const auto rows = static_cast<std::int32_t>(chunk + batch.lanes);
   const bool rule = batch.exit.kind != ExitRule::Kind::none;
   const auto ops = options.model.make_ops();
+  // At least one job must have room; more of them wait for it.
+  check_memory(*ops, memory_need(model, plan, batch.kv, rows, rows + (rule ? batch.lanes : 0), 1));
   Forward forward(model, *ops, plan, std::move(initial_states), rows,
                   rows + (rule ? batch.lanes : 0));
   std::optional<PrefixPool> pool = open_pool(options, forward, batch.kv);
