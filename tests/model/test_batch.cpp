@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -257,39 +258,53 @@ TEST_CASE("U-18: a job that is not a number harms nobody") {
   }
 }
 
-TEST_CASE("a job whose cache gets no memory fails alone") {
-  const Model model = tiny(TinyModel::m);
+TEST_CASE(
+    "where memory is refused, jobs wait for each other and fail only where they would alone") {
+  const Model model = tiny(TinyModel::ouro);
+  const std::int32_t vocab = model.config().vocab;
   const auto ops = cpu();
-  BatchSetting setting;
-  setting.options.lanes = 3;
-  setting.options.in_sight = 3;
-  std::vector<BatchJob> jobs;
-  for (std::int64_t i = 0; i < 3; ++i) {
-    jobs.push_back(batch_job(i, random_ids(static_cast<std::uint64_t>(i) + 40, 9, 64), 8));
-  }
-  const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
-  // Enough for the model, the passes and two caches.
-  std::size_t needed = 0;
-  {
-    GuardedOps measured;
-    setting.options.lanes = 2;
-    setting.rows = 19;
-    const std::vector<BatchJob> two(jobs.begin(), jobs.begin() + 2);
-    run_batch(model, measured, setting, two,
-              [&](const BatchStats&) { needed = std::max(needed, measured.live_bytes()); });
-  }
-  setting.options.lanes = 3;
-  const std::size_t pages = 20 * 4096;  // allocations are rounded up to pages
-  GuardedOps narrow(1, "", needed + pages);
-  const BatchRun run = run_batch(model, narrow, setting, jobs);
-  CHECK(run.stats.errors == 1);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const BatchOutcome& outcome = run.of(jobs[i].number);
-    if (outcome.error.empty()) {
-      check_equal(outcome, alone[i]);
-    } else {
-      CHECK(outcome.error.find("no memory: ") == 0);
+  for (const BatchSchedule schedule : kSchedules) {
+    BatchSetting setting;
+    setting.engine.loops = 2;
+    setting.options.schedule = schedule;
+    setting.options.lanes = 3;
+    std::vector<BatchJob> jobs;
+    for (std::int64_t i = 0; i < 6; ++i) {
+      const auto own = random_ids(static_cast<std::uint64_t>(i) + 40, 9, vocab);
+      // Some need a second piece of cache when they have begun, and some begin alike.
+      jobs.push_back(batch_job(i, i < 2 ? own : joined(random_ids(1, 240, vocab), own), 16));
     }
+    const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
+    std::size_t fixed = 0, most = 0;  // held without caches, and at most
+    {
+      GuardedOps measured;
+      run_batch(model, measured, setting, {batch_job(0, {1}, 1)},
+                [&](const BatchStats&) { fixed = measured.live_bytes(); });
+      run_batch(model, measured, setting, jobs,
+                [&](const BatchStats&) { most = std::max(most, measured.live_bytes()); });
+    }
+    setting.narrow = true;
+    std::set<std::int64_t> failures, generated;
+    for (std::size_t sixths = 0; sixths <= 7; ++sixths) {
+      CAPTURE(sixths);
+      // Allocations are rounded up to pages.
+      const std::size_t memory = fixed + (most - fixed) * sixths / 6 + 60 * 4096;
+      GuardedOps narrow(1, "", memory);
+      const BatchRun run = run_batch(model, narrow, setting, jobs);
+      for (std::size_t i = 0; i < jobs.size(); ++i) {
+        GuardedOps own(1, "", memory);
+        const BatchRun single = run_batch(model, own, setting, {jobs[i]});
+        const std::string& error = single.outcomes.front().error;
+        CHECK(run.of(jobs[i].number).error == error);
+        if (error.empty()) check_equal(run.of(jobs[i].number), alone[i]);
+        if (!error.empty()) CHECK(error.find("no memory: ") == 0);
+      }
+      failures.insert(run.stats.errors);
+      generated.insert(run.stats.generated);
+    }
+    CHECK(failures.count(0) == 1);
+    CHECK(failures.size() > 1);
+    CHECK(generated.size() > failures.size());  // some began anew
   }
 }
 
