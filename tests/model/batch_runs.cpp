@@ -123,7 +123,9 @@ BatchRun run_batch(const Model& model, Ops& ops, const BatchSetting& setting,
   for (std::size_t i = 0; i < jobs.size(); ++i) index[jobs[i].number] = i;
   REQUIRE(index.size() == jobs.size());
   std::set<std::size_t> unfinished;
+  std::size_t working = 0;
   const auto next = [&]() -> std::optional<BatchJob> {
+    if (working == 0) working = forward.working_bytes();
     if (taken == jobs.size()) return std::nullopt;
     unfinished.insert(taken);
     CHECK(static_cast<std::int64_t>(taken - *unfinished.begin()) < options.in_sight);
@@ -135,6 +137,7 @@ BatchRun run_batch(const Model& model, Ops& ops, const BatchSetting& setting,
   };
   run.stats = generate_batch(forward, options, next, done, progress);
   CHECK(taken == jobs.size());
+  CHECK(forward.working_bytes() == working);  // caches may take the rest
   CHECK(unfinished.empty());
   check_statistics(run, setting, forward.plan().loops);
   return run;

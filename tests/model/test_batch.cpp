@@ -275,29 +275,31 @@ TEST_CASE(
       jobs.push_back(batch_job(i, i < 2 ? own : joined(random_ids(1, 240, vocab), own), 16));
     }
     const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
-    std::size_t fixed = 0, most = 0;  // held without caches, and at most
+    std::size_t fixed = 0;  // held beside caches
     {
       GuardedOps measured;
       run_batch(model, measured, setting, {batch_job(0, {1}, 1)},
                 [&](const BatchStats&) { fixed = measured.live_bytes(); });
-      run_batch(model, measured, setting, jobs,
-                [&](const BatchStats&) { most = std::max(most, measured.live_bytes()); });
     }
+    const std::size_t tile =
+        KvCache(*ops, setting.engine.plan(model.config()), KvMode::f16).bytes_to(0, 256, 1) / 16;
     setting.narrow = true;
     std::set<std::int64_t> failures, generated;
-    for (std::size_t sixths = 0; sixths <= 7; ++sixths) {
-      CAPTURE(sixths);
-      // Allocations are rounded up to pages.
-      const std::size_t memory = fixed + (most - fixed) * sixths / 6 + 60 * 4096;
-      GuardedOps narrow(1, "", memory);
-      const BatchRun run = run_batch(model, narrow, setting, jobs);
+    // Alone, the short ones need 16 tiles and the others 32, together up to 17 of their own.
+    for (const std::size_t tiles : {0u, 15u, 16u, 31u, 32u, 33u, 40u, 48u, 50u, 66u, 100u}) {
+      CAPTURE(tiles);
+      const auto narrow_run = [&](const std::vector<BatchJob>& some) {
+        GuardedOps narrow;
+        narrow.limit(fixed + tiles * tile);
+        return run_batch(model, narrow, setting, some);
+      };
+      const BatchRun run = narrow_run(jobs);
       for (std::size_t i = 0; i < jobs.size(); ++i) {
-        GuardedOps own(1, "", memory);
-        const BatchRun single = run_batch(model, own, setting, {jobs[i]});
-        const std::string& error = single.outcomes.front().error;
-        CHECK(run.of(jobs[i].number).error == error);
-        if (error.empty()) check_equal(run.of(jobs[i].number), alone[i]);
-        if (!error.empty()) CHECK(error.find("no memory: ") == 0);
+        const BatchOutcome& outcome = run.of(jobs[i].number);
+        CHECK(outcome.error.empty() == (tiles >= (i < 2 ? 16 : 32)));
+        CHECK(outcome.error == narrow_run({jobs[i]}).outcomes.front().error);
+        if (outcome.error.empty()) check_equal(outcome, alone[i]);
+        if (!outcome.error.empty()) CHECK(outcome.error.find("no memory: ") == 0);
       }
       failures.insert(run.stats.errors);
       generated.insert(run.stats.generated);
