@@ -101,6 +101,9 @@ void GuardedOps::check(std::span<const KvRow> rows, std::span<const KvSegments> 
 }
 
 DevicePtr GuardedOps::allocate(std::size_t bytes) {
+  if (limit_ < SIZE_MAX && live_bytes() + bytes > limit_) {
+    throw Error(ErrorKind::device, "no memory: {} bytes were refused", bytes);
+  }
   const std::size_t rounded = whole_pages(bytes);
   std::size_t offset = used_;
   if (const auto fits = free_.find(rounded); fits != free_.end()) {
@@ -249,8 +252,7 @@ void GuardedOps::append(Rows k, Rows v, std::span<const KvRow> rows,
 }
 
 void GuardedOps::copy_positions(std::span<const KvCopy> copies,
-                                std::span<const KvSegments> sequences,
-                                const KvGeometry& geometry) {
+                                std::span<const KvSegments> sequences, const KvGeometry& geometry) {
   for (const KvCopy& copy : copies) {
     const KvRow both[] = {{copy.sequence, copy.from_plane, copy.position},
                           {copy.sequence, copy.to_plane, copy.position}};

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
@@ -28,6 +29,8 @@ class GuardedOps final : public Ops {
   std::string arithmetic() const override { return cpu_->arithmetic(); }
   // Bytes handed out and not released yet; 0 when everybody has cleaned up.
   std::size_t live_bytes() const;
+  // Refuses what would bring them above this.
+  void limit(std::size_t bytes) { limit_ = bytes; }
 
   DevicePtr allocate(std::size_t bytes) override;
   void release(DevicePtr memory, std::size_t bytes) override;
@@ -70,6 +73,7 @@ class GuardedOps final : public Ops {
   std::unique_ptr<Ops> cpu_;
   std::byte* arena_;
   std::size_t arena_bytes_;
+  std::size_t limit_ = SIZE_MAX;
   std::size_t used_ = 0;                          // high-water mark, whole pages
   std::map<std::size_t, std::size_t> live_;       // offset to bytes
   std::multimap<std::size_t, std::size_t> free_;  // rounded bytes to offset

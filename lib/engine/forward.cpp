@@ -186,16 +186,20 @@ std::span<const float> Forward::leave(std::span<const Row> rows,
   return run_head(asked);
 }
 
+void Forward::reserve_logits(std::int64_t rows) {
+  const auto bytes = static_cast<std::size_t>(rows * model_.config().vocab) * sizeof(float);
+  if (memory_->logits.bytes() < bytes) memory_->logits = DeviceBuffer(ops_, bytes);
+}
+
 // logits = head(normed)
 std::span<const float> Forward::run_head(std::int64_t rows) {
   const std::int64_t vocab = model_.config().vocab;
   Memory& m = *memory_;
   m.head_rows = rows;
   m.host_logits.resize(static_cast<std::size_t>(rows * vocab));
-  const std::size_t bytes = m.host_logits.size() * sizeof(float);
-  if (m.logits.bytes() < bytes) m.logits = DeviceBuffer(ops_, bytes);
+  reserve_logits(rows);
   ops_.matmul({m.logits.ptr(), vocab}, m.normed, m.head, rows);
-  ops_.download(m.host_logits.data(), m.logits.ptr(), bytes);
+  ops_.download(m.host_logits.data(), m.logits.ptr(), m.host_logits.size() * sizeof(float));
   return m.host_logits;
 }
 

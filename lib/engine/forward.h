@@ -63,6 +63,9 @@ class Forward {
   // [wanted][vocab], valid until the next call.
   std::span<const float> leave(std::span<const Row> rows, std::span<const std::int32_t> wanted);
 
+  // Room for the logits of so many rows, where caches may take all memory before they are wanted.
+  void reserve_logits(std::int64_t rows);
+
   // For rows that will do no further loop: what later rows at higher loops find at these positions
   // is the K and V of the last loop done.
   void end_early(std::span<const Row> rows);

@@ -59,6 +59,12 @@ struct SharedCache {
   State state = State::reading;
   std::vector<TokenId> ids;
   std::optional<CacheStart> start;  // unless failed
+
+  // There is no memory for it: its jobs do without.
+  void give_up() {
+    state = State::failed;
+    start.reset();
+  }
 };
 
 class BatchCaches {

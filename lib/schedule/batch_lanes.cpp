@@ -23,12 +23,12 @@ double milliseconds_since(Clock::time_point start) {
 }  // namespace
 
 BatchLanes::BatchLanes(Forward& forward, const BatchOptions& options, std::int64_t chunk,
-                       BatchCaches& caches, BatchStats& stats, Ended ended)
+                       BatchCaches& caches, BatchStats& stats, Events events)
     : forward_(forward),
       options_(options),
       caches_(caches),
       stats_(stats),
-      ended_(std::move(ended)),
+      events_(std::move(events)),
       rows_(forward, options.exit, uncounted_, options.lanes),
       lanes_(static_cast<std::size_t>(options.lanes)),
       free_slots_(static_cast<std::size_t>(chunk)) {
@@ -64,7 +64,7 @@ void BatchLanes::start(PlannedJob job, SharedCache* base, std::size_t bytes) {
   try {
     lane.start.emplace(caches_.start(own.prompt, base, bytes));
   } catch (const Error& error) {
-    return end(lane, error.what());
+    return refuse(lane, error.what());
   }
   KvCache& cache = lane.start->cache;
   lane.request.last = lane.start->last;
@@ -131,7 +131,7 @@ void BatchLanes::enter_lanes(std::vector<LiveRow*>& entering) {
     try {
       lane->start->cache.reserve(lane->row.row.position + 1);
     } catch (const Error& error) {
-      end(*lane, error.what());
+      refuse(*lane, error.what());
       continue;
     }
     leaves_queue(*lane);
@@ -151,9 +151,10 @@ void BatchLanes::enter_prompts(std::vector<LiveRow*>& entering) {
     try {
       at->cache->reserve(end);
     } catch (const Error& error) {
-      if (at->prefix) at->prefix->cache->state = SharedCache::State::failed;
-      if (at->lane != nullptr) this->end(*at->lane, error.what());
+      const Reading refused = std::move(*at);
       readings_.erase(at);
+      if (refused.prefix) refused.prefix->cache->give_up();
+      if (refused.lane != nullptr) refuse(*refused.lane, error.what());
       continue;
     }
     begin_chunk(*at, end);
@@ -313,6 +314,18 @@ void BatchLanes::settle(Lane& lane, std::span<const float> logits) {
   lane.state = Lane::State::waiting;
 }
 
+// The job's answer does not depend on when it is computed, so it can begin again.
+void BatchLanes::refuse(Lane& lane, std::string error) {
+  PlannedJob planned = std::move(lane.planned);
+  std::unique_ptr<Lane>& place = lanes_[static_cast<std::size_t>(lane.row.row.slot)];
+  if (!events_.refused(planned)) {
+    lane.planned = std::move(planned);
+    return end(lane, std::move(error));
+  }
+  --stats_.busy;
+  place.reset();
+}
+
 void BatchLanes::end(Lane& lane, std::string error) {
   BatchOutcome outcome;
   outcome.number = lane.planned.job.number;
@@ -332,7 +345,7 @@ void BatchLanes::end(Lane& lane, std::string error) {
   const PlannedJob planned = std::move(lane.planned);
   --stats_.busy;
   lanes_[static_cast<std::size_t>(lane.row.row.slot)].reset();
-  ended_(planned, std::move(outcome));
+  events_.ended(planned, std::move(outcome));
 }
 
 }  // namespace tinyloop

@@ -21,10 +21,15 @@ namespace tinyloop {
 
 class BatchLanes {
  public:
-  using Ended = std::function<void(const PlannedJob&, BatchOutcome)>;
-  // `chunk`: prompt rows of a pass. `ended` is called once for each job given to start().
+  // What becomes of the jobs given to start(): one of these calls for each.
+  struct Events {
+    std::function<void(const PlannedJob&, BatchOutcome)> ended;
+    // Its cache got no memory. False: there is no use in trying anew, the job has failed.
+    std::function<bool(PlannedJob&)> refused;
+  };
+  // `chunk`: prompt rows of a pass.
   BatchLanes(Forward& forward, const BatchOptions& options, std::int64_t chunk, BatchCaches& caches,
-             BatchStats& stats, Ended ended);
+             BatchStats& stats, Events events);
 
   bool full() const { return stats_.busy == options_.lanes; }
   bool idle() const { return stats_.busy == 0 && readings_.empty(); }
@@ -85,6 +90,7 @@ class BatchLanes {
   void prefix_read(const SharedPrefix& prefix, std::span<const float> last, double ms);
   void read_last(Lane& lane);
   void settle(Lane& lane, std::span<const float> logits);
+  void refuse(Lane& lane, std::string error);
   void end(Lane& lane, std::string error);
   void leaves_queue(Lane& lane);
 
@@ -92,7 +98,7 @@ class BatchLanes {
   const BatchOptions& options_;
   BatchCaches& caches_;
   BatchStats& stats_;
-  Ended ended_;
+  Events events_;
   DecodeStats uncounted_;  // of rows that belong to no stream
   LiveRows rows_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // lane i has slot i

@@ -119,9 +119,9 @@ void BatchPlan::look() {
       job->prompt.clear();
     }
     planned.job = std::move(*job);
+    planned.place = planned.sequence;
     unfinished_.insert(planned.sequence);
-    const std::pair key(-planned.job.priority, planned.sequence);
-    pending_.emplace(key, std::move(planned));
+    add(std::move(planned));
     if (taken_ - grouped_ >= group_span) make_groups();
   }
   // What is left is grouped as it is when nothing else is there to be run.
@@ -143,11 +143,16 @@ void BatchPlan::make_groups() {
   std::int64_t place = grouped_;
   for (PlannedJob& job : in_groups(std::move(fresh), grouping_)) {
     job.planned = true;
-    ++planned_pending_;
-    const std::pair key(-job.job.priority, place++);
-    pending_.emplace(key, std::move(job));
+    job.place = place++;
+    add(std::move(job));
   }
   grouped_ = taken_;
+}
+
+void BatchPlan::add(PlannedJob job) {
+  if (job.planned) ++planned_pending_;
+  const std::pair key(-job.job.priority, job.place);
+  pending_.emplace(key, std::move(job));
 }
 
 PlannedJob BatchPlan::take(Pending::iterator at) {
@@ -155,6 +160,12 @@ PlannedJob BatchPlan::take(Pending::iterator at) {
   if (job.planned) --planned_pending_;
   pending_.erase(at);
   return job;
+}
+
+// It has its place, even if others were grouped meanwhile.
+void BatchPlan::put_back(PlannedJob job) {
+  job.planned = true;
+  add(std::move(job));
 }
 
 }  // namespace tinyloop

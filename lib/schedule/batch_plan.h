@@ -38,6 +38,7 @@ struct PlannedJob {
   std::string fault;                     // why it cannot run; may be empty
   std::shared_ptr<SharedPrefix> prefix;  // the longest one worth sharing; null: none
   bool planned = false;
+  std::int64_t place = 0;   // among jobs of its priority
   std::int64_t passed = 0;  // by how many others while there was no room for it
 };
 
@@ -61,11 +62,14 @@ class BatchPlan {
   void look();
   Pending& pending() { return pending_; }
   PlannedJob take(Pending::iterator at);
+  // A job taken is to run anew.
+  void put_back(PlannedJob job);
   // A job taken has ended.
   void finished(const PlannedJob& job) { unfinished_.erase(job.sequence); }
 
  private:
   void make_groups();
+  void add(PlannedJob job);
 
   BatchGrouping grouping_;
   std::int64_t in_sight_;

@@ -75,10 +75,12 @@ class Batch {
         plan_(options.grouping, options.in_sight, next,
               [this](const BatchJob& job) { check_job(job); }),
         lanes_(forward, options, chunk_, caches_, stats_,
-               [&](const PlannedJob& job, BatchOutcome outcome) {
-                 plan_.finished(job);
-                 done(std::move(outcome));
-               }) {}
+               {[&](const PlannedJob& job, BatchOutcome outcome) {
+                  waits_ = false;
+                  plan_.finished(job);
+                  done(std::move(outcome));
+                },
+                [this](PlannedJob& job) { return try_again(job); }}) {}
 
   BatchStats run(const std::function<void(const BatchStats&)>& progress) {
     for (;;) {
@@ -88,7 +90,7 @@ class Batch {
         if (progress) progress(stats_);
       } else if (!plan_.pending().empty()) {
         // Nothing runs and yet there is no room for the next job: it is taken by shared prefixes.
-        for (auto& [place, job] : plan_.pending()) job.prefix = nullptr;
+        give_up_sharing();
       } else {
         return stats_;
       }
@@ -112,6 +114,11 @@ class Batch {
     caches_.check(job);
   }
 
+  bool try_again(PlannedJob& job);
+  void give_up_sharing() {
+    for (auto& [place, job] : plan_.pending()) job.prefix = nullptr;
+  }
+
   void fill();
   BatchPlan::Pending::iterator choose();
   static SharedPrefix* usable(const PlannedJob& job);
@@ -126,13 +133,31 @@ class Batch {
   BatchPlan plan_;
   BatchLanes lanes_;
   bool gathers_ = true;  // lockstep: lanes still join
+  bool waits_ = false;   // for a lane to end: memory was refused
 };
+
+// A job whose cache got no memory beside others waits until one of them has ended.
+bool Batch::try_again(PlannedJob& job) {
+  const bool alone = stats_.busy == 1 && !lanes_.reads_prefix();
+  if (alone) {
+    const auto& pending = plan_.pending();
+    const bool shares = job.prefix || std::any_of(pending.begin(), pending.end(),
+                                                  [](const auto& at) { return at.second.prefix; });
+    if (!shares) return false;
+    give_up_sharing();
+    job.prefix = nullptr;
+  }
+  waits_ = true;
+  plan_.put_back(std::move(job));
+  return true;
+}
 
 // Gives free places to jobs; in lockstep only while all lanes are gathered.
 void Batch::fill() {
   const bool lockstep = options_.schedule == BatchSchedule::lockstep;
   if (stats_.busy == 0) gathers_ = lockstep;
-  for (;;) {
+  if (lanes_.idle()) waits_ = false;
+  while (!waits_) {
     plan_.look();
     // Prefixes are begun before a place is free for the jobs that wait for them.
     std::int32_t ahead = 0;
@@ -149,7 +174,7 @@ void Batch::fill() {
     const std::size_t bytes = caches_.bytes_of(job.job, prefix != nullptr ? prefix->length : 0);
     lanes_.start(plan_.take(at), base, bytes);
   }
-  if (lanes_.full() || (stats_.busy > 0 && !lanes_.reads_prefix())) gathers_ = false;
+  if (lanes_.full() || (stats_.busy > 0 && !(lanes_.reads_prefix() && !waits_))) gathers_ = false;
 }
 
 // The first job that can run now: what it shares with others is there, and there is room for the
@@ -217,8 +242,8 @@ void Batch::begin(const std::shared_ptr<SharedPrefix>& prefix, SharedCache* base
   prefix->cache = cache;
   try {
     cache->start.emplace(caches_.start(ids, base, bytes));
-  } catch (const Error&) {  // no memory: its jobs do without
-    cache->state = SharedCache::State::failed;
+  } catch (const Error&) {
+    cache->give_up();
     return;
   }
   lanes_.read(prefix);
@@ -231,6 +256,9 @@ BatchStats generate_batch(Forward& forward, const BatchOptions& options,
                           const std::function<void(BatchOutcome)>& done,
                           const std::function<void(const BatchStats&)>& progress) {
   check(forward, options);
+  // Of lanes and, where they go to a pool, of the prefixes that they wait for.
+  const std::int64_t rows = options.lanes * (options.pool_min_share > 0 ? 3 : 1);
+  forward.reserve_logits(std::min<std::int64_t>(rows, forward.max_rows()));
   return Batch(forward, options, next, done).run(progress);
 }
 

@@ -62,10 +62,11 @@ struct BatchOptions {
 };
 
 struct BatchStats {
-  std::int64_t jobs = 0, errors = 0;                      // finished
-  std::int64_t prefilled = 0, reused = 0, generated = 0;  // tokens
-  std::int64_t passes = 0, rows = 0;                      // rows / passes: rows per pass
-  std::int64_t decode_rows = 0;  // of these rows, those of tokens being generated
+  std::int64_t jobs = 0, errors = 0;  // finished
+  // Tokens; of a job that has to begin anew for want of memory, each time.
+  std::int64_t prefilled = 0, reused = 0, generated = 0;
+  std::int64_t passes = 0, rows = 0;  // rows / passes: rows per pass
+  std::int64_t decode_rows = 0;       // of these rows, those of tokens being generated
   // Lanes with a row, summed over passes; / (passes * lanes): occupancy.
   std::int64_t lane_passes = 0;
   std::int32_t busy = 0;  // lanes now
@@ -77,8 +78,8 @@ struct BatchStats {
 // in the order they finish; no more than options.in_sight are taken ahead of the oldest unfinished
 // one, so memory is bounded. `progress`, if given, is called between passes. Needs `lanes + chunk`
 // rows and slots of forward, with an exit rule `lanes` more slots. A job's own faults (empty or too
-// long prompt, logits that are not finite, no memory for its cache) become its outcome's error.
-// Throws Error(usage) at entry, naming the two, for what cannot work together.
+// long prompt, logits that are not finite, a cache too large even if it is the only one) become its
+// outcome's error. Throws Error(usage) at entry, naming the two, for what cannot work together.
 BatchStats generate_batch(Forward& forward, const BatchOptions& options,
                           const std::function<std::optional<BatchJob>()>& next,
                           const std::function<void(BatchOutcome)>& done,

@@ -23,6 +23,7 @@ struct BatchSetting {
   EngineSetting engine;
   std::int32_t rows = 0;    // of the forward pass; 0: 16 more than lanes
   std::string pool_folder;  // empty: none
+  bool narrow = false;      // the device may refuse memory: jobs may begin twice
 };
 
 struct BatchRun {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -257,39 +258,55 @@ TEST_CASE("U-18: a job that is not a number harms nobody") {
   }
 }
 
-TEST_CASE("a job whose cache gets no memory fails alone") {
-  const Model model = tiny(TinyModel::m);
+TEST_CASE(
+    "where memory is refused, jobs wait for each other and fail only where they would alone") {
+  const Model model = tiny(TinyModel::ouro);
+  const std::int32_t vocab = model.config().vocab;
   const auto ops = cpu();
-  BatchSetting setting;
-  setting.options.lanes = 3;
-  setting.options.in_sight = 3;
-  std::vector<BatchJob> jobs;
-  for (std::int64_t i = 0; i < 3; ++i) {
-    jobs.push_back(batch_job(i, random_ids(static_cast<std::uint64_t>(i) + 40, 9, 64), 8));
-  }
-  const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
-  // Enough for the model, the passes and two caches.
-  std::size_t needed = 0;
-  {
-    GuardedOps measured;
-    setting.options.lanes = 2;
-    setting.rows = 19;
-    const std::vector<BatchJob> two(jobs.begin(), jobs.begin() + 2);
-    run_batch(model, measured, setting, two,
-              [&](const BatchStats&) { needed = std::max(needed, measured.live_bytes()); });
-  }
-  setting.options.lanes = 3;
-  const std::size_t pages = 20 * 4096;  // allocations are rounded up to pages
-  GuardedOps narrow(1, "", needed + pages);
-  const BatchRun run = run_batch(model, narrow, setting, jobs);
-  CHECK(run.stats.errors == 1);
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const BatchOutcome& outcome = run.of(jobs[i].number);
-    if (outcome.error.empty()) {
-      check_equal(outcome, alone[i]);
-    } else {
-      CHECK(outcome.error.find("no memory: ") == 0);
+  for (const BatchSchedule schedule : kSchedules) {
+    BatchSetting setting;
+    setting.engine.loops = 2;
+    setting.options.schedule = schedule;
+    setting.options.lanes = 3;
+    std::vector<BatchJob> jobs;
+    for (std::int64_t i = 0; i < 6; ++i) {
+      const auto own = random_ids(static_cast<std::uint64_t>(i) + 40, 9, vocab);
+      // Some need a second piece of cache when they have begun, and some begin alike.
+      jobs.push_back(batch_job(i, i < 2 ? own : joined(random_ids(1, 240, vocab), own), 16));
     }
+    const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
+    std::size_t fixed = 0;  // held beside caches
+    {
+      GuardedOps measured;
+      run_batch(model, measured, setting, {batch_job(0, {1}, 1)},
+                [&](const BatchStats&) { fixed = measured.live_bytes(); });
+    }
+    const std::size_t tile =
+        KvCache(*ops, setting.engine.plan(model.config()), KvMode::f16).bytes_to(0, 256, 1) / 16;
+    setting.narrow = true;
+    std::set<std::int64_t> failures, generated;
+    // Alone, the short ones need 16 tiles and the others 32, together up to 17 of their own.
+    for (const std::size_t tiles : {0u, 15u, 16u, 31u, 32u, 33u, 40u, 48u, 50u, 66u, 100u}) {
+      CAPTURE(tiles);
+      const auto narrow_run = [&](const std::vector<BatchJob>& some) {
+        GuardedOps narrow;
+        narrow.limit(fixed + tiles * tile);
+        return run_batch(model, narrow, setting, some);
+      };
+      const BatchRun run = narrow_run(jobs);
+      for (std::size_t i = 0; i < jobs.size(); ++i) {
+        const BatchOutcome& outcome = run.of(jobs[i].number);
+        CHECK(outcome.error.empty() == (tiles >= (i < 2 ? 16 : 32)));
+        CHECK(outcome.error == narrow_run({jobs[i]}).outcomes.front().error);
+        if (outcome.error.empty()) check_equal(outcome, alone[i]);
+        if (!outcome.error.empty()) CHECK(outcome.error.find("no memory: ") == 0);
+      }
+      failures.insert(run.stats.errors);
+      generated.insert(run.stats.generated);
+    }
+    CHECK(failures.count(0) == 1);
+    CHECK(failures.size() > 1);
+    CHECK(generated.size() > failures.size());  // some began anew
   }
 }
 
