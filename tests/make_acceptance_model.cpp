@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// make-acceptance-model FILE ACCEPTANCE [HIDDEN LAYERS LOOPS]: writes a model whose drafts are
-// right with a given probability, for measuring speculation. Not installed; big weights are random
-// and idle, what decides is this:
+// make-acceptance-model FILE ACCEPTANCE [HIDDEN LAYERS LOOPS [TYPE]]: writes a model whose drafts
+// are right with a given probability, for measuring speculation. Not installed; big weights are
+// random and idle, what decides is this:
 //
 // Ids 0 .. 511 form one cycle, and the answer after x is the next id of it. For the share
 // ACCEPTANCE of the ids the embedding alone says so. For the others it says another id, and each
@@ -92,7 +92,7 @@ std::vector<float> row_of(const ModelTensor& tensor, const ModelConfig& config, 
 }
 
 void write(const std::string& path, double acceptance, std::int32_t hidden, std::int32_t layers,
-           std::int32_t loops) {
+           std::int32_t loops, WeightType type) {
   ModelConfig config;
   config.family = "nanbeige";
   config.vocab = kIds;
@@ -105,7 +105,7 @@ void write(const std::string& path, double acceptance, std::int32_t hidden, std:
   config.default_loops = config.trained_loops = loops;
   config.greatest_loops = 64;
   const Plan plan = make_plan(acceptance);
-  const std::vector<WeightType> types(model_tensors(config).size(), WeightType::f16);
+  const std::vector<WeightType> types(model_tensors(config).size(), type);
   ModelWriter writer(path, config, types);
   std::uint32_t number = 0;
   while (const ModelTensor* next = writer.next()) {
@@ -130,15 +130,17 @@ void write(const std::string& path, double acceptance, std::int32_t hidden, std:
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3 && argc != 6) {
-    std::fputs("usage: make-acceptance-model FILE ACCEPTANCE [HIDDEN LAYERS LOOPS]\n", stderr);
+  if (argc != 3 && argc != 6 && argc != 7) {
+    std::fputs("usage: make-acceptance-model FILE ACCEPTANCE [HIDDEN LAYERS LOOPS [TYPE]]\n",
+               stderr);
     return 2;
   }
   try {
     const auto number = [&](int index, int otherwise) {
       return argc > index ? std::atoi(argv[index]) : otherwise;
     };
-    write(argv[1], std::atof(argv[2]), number(3, 1024), number(4, 4), number(5, 8));
+    write(argv[1], std::atof(argv[2]), number(3, 1024), number(4, 4), number(5, 8),
+          parse_weight_type(argc > 6 ? argv[6] : "f16"));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "make-acceptance-model: %s\n", error.what());
     return 1;

@@ -200,4 +200,6 @@ void warn(const std::string& message) {
   if (!quiet) complain("warning: " + message);
 }
 
+bool is_quiet() { return quiet; }
+
 }  // namespace tinyloop::cli

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -17,12 +18,14 @@
 #include "device/ops.h"
 #include "error.h"
 #include "files/temporary_file.h"
+#include "files/token_files.h"
 #include "files/token_lines.h"
 #include "model/loop_plan.h"
 #include "model/model.h"
 #include "sampling/sampler.h"
 #include "sampling/stop.h"
 #include "schedule/generate.h"
+#include "schedule/generate_batch.h"
 
 namespace tinyloop::cli {
 
@@ -36,6 +39,7 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body);
 
 // "tool: warning: ..." on stderr unless --quiet was given.
 void warn(const std::string& message);
+bool is_quiet();
 
 // An option whose value is one number in [low, high]: decimal, nothing before or after it, refused
 // where it does not fit. (CLI11 by itself reads 010 as 8 and 2^64 as 2^64 - 1.) T: std::int32_t,
@@ -89,13 +93,17 @@ struct LoopOptions {       // --loops, --kv, --cache-window, --prefill-chunk, --
   std::string storage() const;
 };
 
-struct ScheduleOptions {  // --speculative, --exit, --exit-select, --kv-slots
-  std::string speculative = "off";
+struct ExitOptions {  // --exit, --exit-select
   std::string exit;
   bool exit_select = false;
-  std::int32_t kv_slots = 0;
   void add(CLI::App& app);
   ExitRule exit_rule() const { return ExitRule::parse(exit, exit_select); }
+};
+
+struct ScheduleOptions : ExitOptions {  // these, --speculative and --kv-slots
+  std::string speculative = "off";
+  std::int32_t kv_slots = 0;
+  void add(CLI::App& app);
   bool automatic() const;
   // Checked against model and plan. For `auto` the one that the model's profile advises on this
   // machine with this many threads, or plain decoding; `reason` says which way it went and why.
@@ -118,10 +126,20 @@ struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
   // Without --seed one is drawn when the options are added, the same at every call; report it.
   std::uint64_t seed() const { return options_.seed; }
   bool seed_given() const { return seed_given_; }
+  void set_seed(std::uint64_t seed) { options_.seed = seed; }
 
  private:
   SamplingOptions options_;
   bool seed_given_ = false;
+};
+
+struct BatchFlags {  // --lanes, --memory, --schedule, --group, --shard
+  void add(CLI::App& app);
+  BatchOptions options() const;  // but for what other groups say
+  LineShare share() const;       // of the input's lines
+
+ private:
+  std::string lanes_ = "16", memory_, schedule_ = "continuous", group_ = "prefix", shard_;
 };
 
 struct StopFlags {  // -n, --max-tokens, --eos, --ignore-eos, --stop
@@ -141,7 +159,8 @@ struct StopFlags {  // -n, --max-tokens, --eos, --ignore-eos, --stop
 struct InputOptions {
   std::vector<std::string> files;
   std::string format;  // empty: text
-  void add(CLI::App& app);
+  // `otherwise`: what there is without FILE.
+  void add(CLI::App& app, const std::string& otherwise = "standard input");
   bool format_given() const { return !format.empty(); }
   // Reads every sequence of every file; the first wrong line throws Error(usage). An empty line is
   // refused too, and so is a file without any.
@@ -152,6 +171,11 @@ struct InputOptions {
   std::vector<std::string> sources(const std::string& model) const;
   // Calls `take` for each line, wrong and empty ones included.
   void for_each_line(TokenLimits limits, const std::function<void(TokenLine)>& take) const;
+  TokenFormat token_format() const { return parse_token_format(format.empty() ? "text" : format); }
+  // Before any work: throws Error(usage) where there is nothing to read, or not for this user.
+  void check_readable() const;
+  // How many lines there are; no value if that cannot be known before they are read.
+  std::optional<std::int64_t> count_lines() const;
 };
 
 // Does what is to be done for one line; a failure of the computation (logits that are not finite,
@@ -193,6 +217,9 @@ class Output {
  public:
   void add(CLI::App& app);  // -o, --output
   bool is_file() const { return path_ != "-"; }
+  // Whether there will be a file that was not there, or that takes another one's place: not where
+  // the path is a device, a pipe or what standard output goes to.
+  bool makes_file() const;
   OutputName name() const { return {"--output", path_}; }
   void open(const std::vector<std::string>& inputs);  // before the first write
   void write(std::string_view text) { sink_.write(text); }
@@ -218,6 +245,36 @@ class StatsOutput {
  private:
   std::string path_;
   Sink sink_;
+};
+
+// How far a long run is: one line on a terminal, written over and over, or a JSON object a second.
+// Both go to standard error, and nothing does if that is no terminal and nobody asked for JSON.
+class Progress {
+ public:
+  struct State {
+    std::int64_t done = 0;      // of `total`, all runs together
+    std::int64_t done_now = 0;  // by this one
+    std::optional<std::int64_t> total;
+    std::int64_t errors = 0, tokens = 0;
+    std::int32_t busy = 0, lanes = 0;
+    std::int64_t pool_hits = 0, pool_misses = 0;
+    bool pool = false;  // there is one
+  };
+  void add(CLI::App& app);  // --progress
+  bool wanted() const;
+  bool as_json() const { return form_ == "json"; }
+  void show(const State& state);    // as often as one likes
+  void finish(const State& state);  // the last state is always shown
+  // Before anything else is written to standard error.
+  void make_room();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void write(const State& state);
+
+  std::string form_ = "line";
+  Clock::time_point start_ = Clock::now(), last_{};
+  bool line_shown_ = false;
 };
 
 // The most memory this process has held so far, mapped files included.

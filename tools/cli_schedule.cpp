@@ -20,17 +20,21 @@ bool ScheduleOptions::automatic() const {
   return speculative == kAuto || speculative.starts_with("auto:");
 }
 
+void ExitOptions::add(CLI::App& app) {
+  app.add_option("--exit", exit,
+                 "A token leaves the loops early: gate:Q, latent:EPS or kl:EPS; default: never")
+      ->type_name("RULE");
+  app.add_flag("--exit-select", exit_select,
+               "With --exit: compute all loops and only select the state");
+}
+
 void ScheduleOptions::add(CLI::App& app) {
   app.add_option("--speculative", speculative,
                  "Guess tokens with few loops, verify them with all: block:d=N,k=N, "
                  "tree:d=N,width=N,depth=N, wavefront:d=N, auto[:FILE] or off")
       ->type_name("SCHEDULE")
       ->default_str("off");
-  app.add_option("--exit", exit,
-                 "A token leaves the loops early: gate:Q, latent:EPS or kl:EPS; default: never")
-      ->type_name("RULE");
-  app.add_flag("--exit-select", exit_select,
-               "With --exit: compute all loops and only select the state");
+  ExitOptions::add(app);
   add_number(app, "--kv-slots", kv_slots, 1, std::numeric_limits<std::int32_t>::max(),
              "After the prompt the loops share this many planes of keys and values; default: each "
              "has its own");
@@ -45,6 +49,9 @@ ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPl
     return choice;
   }
   check(Schedule(), model.config(), plan, rule, kv_slots);
+  if (speculative == "auto:") {
+    throw Error(ErrorKind::usage, "--speculative auto: names no FILE after the colon");
+  }
   const std::string path = speculative.size() > kAuto.size() + 1
                                ? speculative.substr(kAuto.size() + 1)
                                : profile_path(model.path());

@@ -28,6 +28,16 @@ bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+// /dev/stdout and the like: the stream that goes to the file already, so that it must not be
+// replaced; null: none.
+std::FILE* stream_to(const struct stat& file) {
+  for (std::FILE* stream : {stdout, stderr}) {
+    struct stat other;
+    if (::fstat(::fileno(stream), &other) == 0 && same_file(file, other)) return stream;
+  }
+  return nullptr;
+}
+
 // Throws Error(usage) naming `option` if writing `path` would replace one of the inputs, whatever
 // its name ("-" among them is standard input).
 void refuse_inputs(const std::string& path, std::string_view option,
@@ -44,23 +54,52 @@ void refuse_inputs(const std::string& path, std::string_view option,
 
 }  // namespace
 
-void InputOptions::add(CLI::App& app) {
+void InputOptions::add(CLI::App& app, const std::string& otherwise) {
   app.add_option("--input-format", format, "How the input is written; default: text")
       ->check(CLI::IsMember({"text", "jsonl", "u16", "i32", "npy"}))
       ->type_name("FORMAT");
-  app.add_option("FILE", files,
-                 "Sequences of token ids; standard input without FILE or where FILE is -")
+  app.add_option(
+         "FILE", files,
+         fmt::format("Sequences of token ids, - for standard input; without FILE: {}", otherwise))
       ->type_name("");
 }
 
-void InputOptions::for_each_line(TokenLimits limits,
-                                 const std::function<void(TokenLine)>& take) const {
+void InputOptions::check_readable() const {
   if (files.empty() && ::isatty(STDIN_FILENO) != 0) {
     throw Error(ErrorKind::usage,
                 "no input: name a FILE or pipe token ids in ('-' reads the terminal)");
   }
+  for (const std::string& file : files) {
+    struct stat status;
+    if (file == "-") continue;
+    if (!file_status(file, status) || ::access(file.c_str(), R_OK) != 0) {
+      throw Error(ErrorKind::usage, "{}: {}", file, std::strerror(errno));
+    }
+    if (S_ISDIR(status.st_mode)) {
+      throw Error(ErrorKind::usage, "{}: {}", file, std::strerror(EISDIR));
+    }
+  }
+}
+
+std::optional<std::int64_t> InputOptions::count_lines() const {
+  const TokenFormat wanted = token_format();
+  if (files.empty() || (wanted != TokenFormat::text && wanted != TokenFormat::jsonl)) {
+    return std::nullopt;
+  }
+  std::int64_t lines = 0;
+  for (const std::string& file : files) {
+    struct stat status;
+    if (file == "-" || !file_status(file, status) || !S_ISREG(status.st_mode)) return std::nullopt;
+    for (TokenReader reader(file, wanted, {}); reader.skip();) ++lines;
+  }
+  return lines;
+}
+
+void InputOptions::for_each_line(TokenLimits limits,
+                                 const std::function<void(TokenLine)>& take) const {
+  check_readable();
   for (const std::string& file : files.empty() ? std::vector<std::string>{"-"} : files) {
-    TokenReader reader(file, parse_token_format(format.empty() ? "text" : format), limits);
+    TokenReader reader(file, token_format(), limits);
     while (std::optional<TokenLine> line = reader.next()) {
       line->file = file == "-" ? "standard input" : file;
       take(std::move(*line));
@@ -153,14 +192,8 @@ void Sink::open(const std::string& path, std::FILE* standard, std::string_view n
   if (S_ISDIR(status.st_mode)) {
     throw Error(ErrorKind::usage, "{} {}: {}", option, path, std::strerror(EISDIR));
   }
-  // /dev/stdout and the like: what the stream goes to must not be replaced by a file.
-  for (std::FILE* stream : {stdout, stderr}) {
-    struct stat other;
-    if (::fstat(::fileno(stream), &other) == 0 && same_file(status, other)) {
-      stream_ = stream;
-      return;
-    }
-  }
+  stream_ = stream_to(status);
+  if (stream_ != nullptr) return;
   if (S_ISREG(status.st_mode)) {
     refuse_inputs(path, option, inputs);
     file_ = std::make_unique<AtomicFile>(path);
@@ -205,6 +238,12 @@ void Output::add(CLI::App& app) {
 
 void Output::open(const std::vector<std::string>& inputs) {
   sink_.open(path_, stdout, "standard output", "--output", inputs);
+}
+
+bool Output::makes_file() const {
+  struct stat status;
+  if (!is_file()) return false;
+  return !file_status(path_, status) || (S_ISREG(status.st_mode) && stream_to(status) == nullptr);
 }
 
 void StatsOutput::add(CLI::App& app) {

@@ -75,11 +75,6 @@ double acceptance(const DecodeStats& stats) {
 std::int64_t decoded(const BenchArm& arm) {
   return arm.totals.generated - static_cast<std::int64_t>(arm.costs.size());
 }
-double tokens_per_second(const BenchArm& arm) {
-  return arm.totals.decode_ms > 0.0
-             ? 1000.0 * static_cast<double>(decoded(arm)) / arm.totals.decode_ms
-             : 0.0;
-}
 double per_pass(const BenchArm& arm, std::int64_t count) {
   return arm.totals.passes > 0 ? static_cast<double>(count) / static_cast<double>(arm.totals.passes)
                                : 0.0;
@@ -110,7 +105,7 @@ std::string json_arm(const BenchArm& arm) {
       "\"passes\":{},\"tokens_per_pass\":{},\"rows_per_pass\":{},\"equal_to_plain\":true,"
       "\"dropped\":{},\"ratios\":{},\"times\":{}}}",
       arm.schedule.name(), json_number(arm.median), json_number(arm.low), json_number(arm.high),
-      json_number(tokens_per_second(arm)), t.drafted, t.verified, t.accepted, t.own, t.generated,
+      json_number(arm.tokens_per_second), t.drafted, t.verified, t.accepted, t.own, t.generated,
       json_number(acceptance(t)), t.passes, json_number(per_pass(arm, decoded(arm))),
       json_number(per_pass(arm, t.rows)), arm.dropped, json_numbers(arm.ratios),
       json_numbers(arm.costs));
@@ -139,7 +134,7 @@ std::string csv_table(const BenchReport& report) {
     const DecodeStats& t = arm.totals;
     text += fmt::format(
         "\"{}\",{:.4f},{:.4f},{:.4f},{:.3f},{},{},{},{},{},{:.4f},{},{:.4f},{:.4f},{}\n",
-        arm.schedule.name(), arm.median, arm.low, arm.high, tokens_per_second(arm), t.drafted,
+        arm.schedule.name(), arm.median, arm.low, arm.high, arm.tokens_per_second, t.drafted,
         t.verified, t.accepted, t.own, t.generated, acceptance(t), t.passes,
         per_pass(arm, decoded(arm)), per_pass(arm, t.rows), arm.dropped ? 1 : 0);
   };
@@ -156,7 +151,7 @@ std::string table(const BenchReport& report, const Verdict& verdict) {
     text += fmt::format(
         "{:<26} {:>9.2f} {:>7.2f} x {:>6.2f} - {:<6.2f} {:>8} {:>12.3f} {:>10.2f}{}\n",
         arm.schedule.kind == Schedule::Kind::plain ? "plain" : arm.schedule.name(),
-        tokens_per_second(arm), arm.median, arm.low, arm.high,
+        arm.tokens_per_second, arm.median, arm.low, arm.high,
         arm.totals.verified > 0 ? fmt::format("{:.1f} %", 100.0 * acceptance(arm.totals)) : "-",
         per_pass(arm, decoded(arm)), per_pass(arm, arm.totals.rows), arm.dropped ? " dropped" : "");
   };
@@ -242,6 +237,12 @@ int bench(Options& options) {
                        : options.csv ? csv_table(report)
                                      : table(report, verdict));
   options.output.finish();
+  if (best.low <= options.threshold && options.threshold < best.high) {
+    cli::warn(fmt::format(
+        "the quartiles of {}, {:.2f} to {:.2f}, lie on both sides of the threshold {}: the verdict "
+        "may be another one next time; more --repeats, --prompts or -n tell more",
+        best.schedule.name(), best.low, best.high, options.threshold));
+  }
   if (!options.plot.empty()) {
     AtomicFile file(options.plot);
     file.write(chart(report));
@@ -259,7 +260,7 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures whether speculation pays for a model on this machine.", "tl-bench-spec");
   options.model.add(app);
-  options.input.add(app);
+  options.input.add(app, "random ids");
   options.loop.add(app);
   options.sampling.add(app);
   app.add_option("--schedule", options.schedules,

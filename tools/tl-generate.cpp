@@ -112,7 +112,8 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
       name_of(answer.stop.kind), matched_json(answer.stop), job.seed, stats.logits_hash);
   text += schedule_statistics(choice, stats);
   if (!options.pool.empty()) {
-    text += fmt::format(",\"pool_hit\":\"{}\",\"pool_reused\":{}", name_of(pool.kind), pool.reused);
+    text += fmt::format(",\"pool_hit\":\"{}\",\"pool_reused\":{},\"pool_loops\":{}",
+                        name_of(pool.kind), pool.reused, pool.loops);
   }
   return text +
          fmt::format(",\"working_bytes\":{},\"cache_bytes\":{},\"peak_resident_bytes\":{}}}\n",

@@ -78,10 +78,10 @@ std::string json_entry(const Listed& entry) {
     const CacheIdentity& identity = entry.snapshot->identity();
     text += fmt::format(
         ",\"model\":{},\"arithmetic\":{},\"kv\":{},\"loops\":{},\"cache_window\":{}"
-        ",\"initial_state\":{},\"created\":{},\"prefill_ms\":{:.3f}",
+        ",\"initial_state\":{},\"created\":{},\"prefill_ms\":{:.3f},\"resumable\":{}",
         json_string(identity.model), json_string(identity.arithmetic), json_string(identity.kv),
         identity.loops, identity.window, json_string(identity.initial_state),
-        entry.snapshot->created(), entry.snapshot->prefill_ms());
+        entry.snapshot->created(), entry.snapshot->prefill_ms(), entry.snapshot->resumable());
   } else {
     text += fmt::format(",\"error\":{}", json_string(entry.error));
   }

@@ -30,6 +30,7 @@ struct Options {
   cli::InputOptions input;
   cli::Output output;
   std::string pool, policy;
+  bool resumable = false;
   std::int64_t capacity = kNotGiven, max_bytes = kNotGiven;
 };
 
@@ -95,7 +96,7 @@ int register_all(Options& options) {
   {
     const Progress progress(prefixes.size());
     results = register_prefixes(forward, kv, pool, prefixes, options.loop.prefill_chunk,
-                                [&](std::size_t done) { progress.show(done); });
+                                options.resumable, [&](std::size_t done) { progress.show(done); });
   }
   for (const Registration& result : results) {
     options.output.write(fmt::format("{} {}\n", result.key.length, result.key.text()));
@@ -114,6 +115,8 @@ int main(int argc, char** argv) {
   options.model.add(app);
   options.input.add(app);
   options.loop.add(app);
+  app.add_flag("--resumable", options.resumable,
+               "Keep what runs with more loops need to go on from the entries");
   cli::add_number(app, "--capacity", options.capacity, 0, kMost,
                   "Most entries of the pool, kept in it; 0 means 1; default: 16");
   cli::add_number(app, "--max-bytes", options.max_bytes, 0, kMost,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AtomicFile: temporary name, write, fsync, rename, fsync of the folder.
+// AtomicFile: no name or a temporary one, write, fsync, rename, fsync of the folder.
 // Not a general stream: it appends, and patches what it appended.
 #include "files/temporary_file.h"
 
@@ -47,14 +47,47 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(path_)
       if (error) fail(error.value());
     }
   }
-  create_temporary();
+  if (!create_nameless()) create_temporary();
   buffer_.reserve(kBuffer);
 }
 
-void AtomicFile::create_temporary() {
+// A file without a name leaves nothing behind when its writer is killed.
+bool AtomicFile::create_nameless() {
+  // The way to give it a name later.
+  if (::access("/proc/self/fd", X_OK) != 0) return false;
+  descriptor_ = ::open(folder_of(final_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  return descriptor_ >= 0;
+}
+
+int AtomicFile::link_to(const std::string& name) const {
+  const std::string own = fmt::format("/proc/self/fd/{}", descriptor_);
+  const int result = temporary_.empty() ? ::linkat(AT_FDCWD, own.c_str(), AT_FDCWD, name.c_str(),
+                                                   AT_SYMLINK_FOLLOW)
+                                        : ::link(temporary_.c_str(), name.c_str());
+  return result == 0 ? 0 : errno;
+}
+
+std::string AtomicFile::next_temporary_name() const {
   static std::atomic<unsigned> counter{0};
+  return fmt::format("{}/.tmp.{}.{}", folder_of(final_), ::getpid(), counter++);
+}
+
+void AtomicFile::take_temporary_name() {
+  ::flock(descriptor_, LOCK_EX);
+  for (int attempt = 0; temporary_.empty(); ++attempt) {
+    const std::string name = next_temporary_name();
+    const int error = link_to(name);
+    if (error == 0) {
+      temporary_ = name;
+    } else if (error != EEXIST || attempt == 1000) {
+      fail(error);
+    }
+  }
+}
+
+void AtomicFile::create_temporary() {
   for (int attempt = 0; descriptor_ < 0; ++attempt) {
-    temporary_ = fmt::format("{}/.tmp.{}.{}", folder_of(final_), ::getpid(), counter++);
+    temporary_ = next_temporary_name();
     descriptor_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     // The name may be left from a killed process that had our number, or belong to one on another
     // machine.
@@ -123,6 +156,7 @@ void AtomicFile::sync_folder() const {
 
 void AtomicFile::commit() {
   sync();
+  if (temporary_.empty()) take_temporary_name();
   const int lock = close_but_keep_lock();
   const int error = ::rename(temporary_.c_str(), final_.c_str()) == 0 ? 0 : errno;
   ::close(lock);
@@ -133,10 +167,12 @@ void AtomicFile::commit() {
 
 bool AtomicFile::commit_new() {
   sync();
-  const int lock = close_but_keep_lock();
-  int error = ::link(temporary_.c_str(), final_.c_str()) == 0 ? 0 : errno;
+  int error = link_to(final_);
   bool ours = error == 0;
-  if (error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK) {
+  const bool no_links = error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;
+  if (no_links && temporary_.empty()) take_temporary_name();
+  const int lock = close_but_keep_lock();
+  if (no_links) {
     ours = ::rename(temporary_.c_str(), final_.c_str()) == 0;
     error = ours ? 0 : errno;
     if (ours) temporary_.clear();

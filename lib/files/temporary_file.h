@@ -15,11 +15,12 @@ namespace tinyloop {
 
 class AtomicFile {
  public:
-  // Creates FOLDER/.tmp.<pid>.<n> and holds it locked (flock) while it has that name, so that a
-  // left-over of a killed process can be told from a file in the making. An existing regular file under `path` is replaced by commit()
-  // and untouched until then; a symbolic link keeps being one and its target is replaced. Throws
-  // Error(io) naming `path` and the cause, also where `path` is a folder, device or pipe (renaming
-  // over /dev/null would remove it).
+  // Creates a file without a name in the folder of `path` or, where the file system has no such
+  // files, FOLDER/.tmp.<pid>.<n>, locked (flock) while it has that name, so that a left-over of a
+  // killed process can be told from a file in the making. An existing regular file under `path` is
+  // replaced by commit() and untouched until then; a symbolic link keeps being one and its target
+  // is replaced. Throws Error(io) naming `path` and the cause, also where `path` is a folder,
+  // device or pipe (renaming over /dev/null would remove it).
   explicit AtomicFile(std::string path);
   ~AtomicFile();  // without commit(): closes and removes the temporary file
   AtomicFile(const AtomicFile&) = delete;
@@ -43,7 +44,11 @@ class AtomicFile {
   bool commit_new();
 
  private:
+  bool create_nameless();
   void create_temporary();
+  void take_temporary_name();
+  std::string next_temporary_name() const;
+  int link_to(const std::string& name) const;  // errno, or 0
   void flush();
   void write_all(const std::byte* bytes, std::size_t count, std::int64_t offset);
   int close_but_keep_lock();
@@ -52,7 +57,7 @@ class AtomicFile {
 
   std::string path_;       // as given, for messages
   std::string final_;      // `path_` with a symbolic link followed
-  std::string temporary_;  // empty once it has its final name
+  std::string temporary_;  // empty while it has no name, and once it has its final one
   int descriptor_ = -1;
   bool synced_ = false;
   std::int64_t size_ = 0;

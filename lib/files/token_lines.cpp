@@ -194,6 +194,15 @@ TokenReader::TokenReader(std::string path, TokenFormat format, TokenLimits limit
 
 TokenReader::~TokenReader() = default;
 
+bool TokenReader::skip() {
+  if (state_->format != TokenFormat::text && state_->format != TokenFormat::jsonl) {
+    return state_->arrays.next(state_->source).has_value();
+  }
+  const bool found = read_line(state_->source, [](std::string_view) {});
+  state_->line += found;
+  return found;
+}
+
 std::optional<TokenLine> TokenReader::next() {
   switch (state_->format) {
     case TokenFormat::text:

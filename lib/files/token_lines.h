@@ -35,12 +35,24 @@ struct TokenLine {
   std::string id_json;  // jsonl: the value of "id" as JSON text, echoed untouched; may be empty
   std::optional<std::int64_t> max_tokens;  // jsonl
   std::optional<std::uint64_t> seed;       // jsonl
+  // jsonl with job_keys:
+  std::optional<std::vector<std::vector<TokenId>>> stop;  // sequences, none of them empty
+  std::int64_t priority = 0;
+  std::string group;  // as given, or a coalition's key; may be empty
 };
 
 struct TokenLimits {
   std::int64_t vocab = 0;    // every id must be below this
   std::int64_t longest = 0;  // ids a line may hold (the context); 0 = no limit
+  bool job_keys = false;     // jsonl: also the keys that only jobs of a batch have
 };
+
+// The group key of a coalition: 16 hex digits of SHA-256 over the snapshot's id and then, for every
+// segment but the last, its id and a byte that says whether it is present, 1 or 0. What differs
+// only in the last segment, or in whether that is there, has one key: it shares all that goes
+// before. `present` has as many values as there are segments, at least one.
+std::string coalition_key(std::string_view snapshot, std::span<const std::string> segments,
+                          const std::vector<bool>& present);
 
 // Reads the sequences of one file, a line at a time, each as soon as it has arrived, in bounded
 // memory (a line is cut off with an error once it holds more than `longest` ids; digits of one
@@ -61,6 +73,8 @@ class TokenReader {
   TokenReader& operator=(const TokenReader&) = delete;
 
   std::optional<TokenLine> next();  // no value: end of file
+  // As next(), but nothing is told of the line, nor is it checked. false: end of file.
+  bool skip();
 
  private:
   struct State;
@@ -72,7 +86,10 @@ class TokenReader {
 TokenLine parse_text_line(std::string_view text, std::string_view where, std::int64_t number,
                           TokenLimits limits);
 
-// Parses one JSONL object; unknown and repeated keys are an error. Where the text is no JSON the
+// Parses one JSONL object; unknown and repeated keys are an error, and so are options that jobs of
+// a batch share and one of them asks for; an "id" is kept all the same. With limits.job_keys
+// "snapshot", "segments" and "present" may take the place of "tokens": the ids are then those of
+// the segments present, one after another. Where the text is no JSON the
 // message has a column, where a value is wrong it has the key: "requests.jsonl:3: tokens[2]: id
 // 70000 is not below 50304".
 TokenLine parse_json_line(std::string_view text, std::string_view where, std::int64_t number,

@@ -310,4 +310,14 @@ std::size_t KvCache::bytes() const {
   return sum;
 }
 
+std::size_t KvCache::bytes_to(std::int64_t begin, std::int64_t end, std::int64_t step) const {
+  const std::int64_t unit = plan_.window > 0 ? 1 : kTailTiles;
+  std::int64_t tiles = ((end + kTile - 1) / kTile + unit - 1) / unit * unit - begin / kTile;
+  // A step is reserved while what the step before it saw is still there.
+  if (plan_.window > 0) tiles = std::min(tiles, (plan_.window + 2 * step) / kTile + 2);
+  return static_cast<std::size_t>(std::max<std::int64_t>(0, tiles) * geometry_.kv_heads *
+                                  planes()) *
+         geometry_.tile_bytes();
+}
+
 }  // namespace tinyloop

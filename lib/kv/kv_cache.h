@@ -54,6 +54,10 @@ class KvCache {
   // r mod slots == s wrote. Shares nothing with this one. Needs a plan without sharing.
   KvCache share_loops(std::int32_t slots) const;
 
+  // The most device memory of its own that a cache of this shape takes on its way from `begin`
+  // positions that it shares to `end`, reserved at most `step` at a time.
+  std::size_t bytes_to(std::int64_t begin, std::int64_t end, std::int64_t step) const;
+
   // To be called before a plane is read: compares what came from a snapshot with its checksum.
   // Throws DamagedSnapshot; the cache is then void.
   void verify(std::int32_t plane) const;

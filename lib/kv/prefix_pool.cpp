@@ -16,7 +16,7 @@ namespace tinyloop {
 
 namespace {
 
-constexpr std::string_view kMatchNames[] = {"miss", "prefix", "crop", "whole"};
+constexpr std::string_view kMatchNames[] = {"miss", "prefix", "crop", "whole", "warm"};
 
 // Opens entries on behalf of one look-up, each once; remembers the first that is not sound.
 class OpenEntries {
@@ -113,6 +113,23 @@ PoolMatch PrefixPool::lookup(std::span<const TokenId> ids, bool crop) const {
   return best;
 }
 
+PoolMatch PrefixPool::lookup_to_resume(std::span<const TokenId> ids, bool crop) const {
+  PoolMatch best;
+  std::int64_t saved = 0;
+  for (std::int32_t loops = identity_.loops - 1; loops > 0; --loops) {
+    CacheIdentity shallower = identity_;
+    shallower.loops = loops;
+    const PrefixPool pool(folder_.path(), shallower);
+    if (folder_.listing_state(pool.identity_folder_) == 0) continue;
+    PoolMatch match = pool.lookup(ids, crop);
+    if (!match.snapshot || !match.snapshot->resumable() || match.length * loops <= saved) continue;
+    saved = match.length * loops;
+    best = std::move(match);
+    best.kind = MatchKind::warm;
+  }
+  return best;
+}
+
 // The longest entry that is a prefix of the prompt: one hash for each length that is there.
 std::optional<PoolMatch> PrefixPool::exact_match(Lookup& lookup) const {
   std::vector<std::int64_t> lengths;
@@ -185,7 +202,7 @@ std::shared_ptr<const Snapshot> PrefixPool::verified(std::span<const TokenId> id
   return nullptr;
 }
 
-EntryKey PrefixPool::publish(SnapshotContent content) {
+EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
   const EntryKey key = key_of(identity_, content.ids);
   const PoolEntry entry{identity_folder_, key};
   content.identity = identity_;
@@ -212,14 +229,18 @@ EntryKey PrefixPool::publish(SnapshotContent content) {
   std::unordered_set<std::uint64_t> present;
   for (const PoolEntry& there : folder_.entries()) present.insert(there.key.low);
   const PoolCounts counts = lock.fold([&](const EntryKey& k) { return present.contains(k.low); });
-  if (!present.contains(key.low)) {
+  if (replace || !present.contains(key.low)) {
     // Room is made first, so that the pool is never above its limits.
     const std::int64_t capacity = std::max<std::int64_t>(1, settings.capacity);
     evict(folder_, counts,
           {capacity - 1, settings.max_bytes > 0 ? settings.max_bytes - writer->file_bytes() : -1,
            settings.policy});
   }
-  writer->finish_new();
+  if (replace) {
+    writer->finish();
+  } else {
+    writer->finish_new();
+  }
   lock.add_registration(key, static_cast<std::int64_t>(content.prefill_ms * 1000.0));
   try {
     update_order();

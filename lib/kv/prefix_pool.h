@@ -22,6 +22,7 @@ enum class MatchKind {
   prefix,  // the entry is a prefix of the prompt
   crop,    // the entry and the prompt share their first ids
   whole,   // the entry is the prompt
+  warm,    // as any of the last three, but of a run with fewer loops: the missing ones can be run
 };
 std::string_view name_of(MatchKind kind);
 
@@ -56,13 +57,17 @@ class PrefixPool {
   // The longest match, checked but for its planes, which are checked when they are read. At least
   // one id is left to compute unless the match is whole. Never throws: trouble is a warning.
   PoolMatch lookup(std::span<const TokenId> ids, bool crop = true) const;
+  // The match that saves the most loops among the resumable entries of runs that had fewer of them
+  // and are otherwise the same; kind warm or miss. Never throws.
+  PoolMatch lookup_to_resume(std::span<const TokenId> ids, bool crop = true) const;
   // The entry of exactly these ids, if it is there and sound in every byte; a damaged one is
   // removed. Throws Error(io) if it is there and cannot be read.
   std::shared_ptr<const Snapshot> verified(std::span<const TokenId> ids) const;
 
   // Writes an entry (identity and creation time are filled in here), evicts what is then too much,
-  // counts a registration. An entry that is there already is success. Throws Error.
-  EntryKey publish(SnapshotContent content);
+  // counts a registration. An entry that is there already is success, unless it is to be replaced.
+  // Throws Error.
+  EntryKey publish(SnapshotContent content, bool replace = false);
   // A registration of what is there already; mends the order if it is not up to date.
   void touch(const EntryKey& key) const;
 

@@ -82,6 +82,11 @@ void check_version(const Fields& fields, const std::string& path) {
   }
 }
 
+std::uint64_t states_hash(std::span<const float> states, std::span<const float> kept) {
+  return XXH3_64bits_withSeed(kept.data(), kept.size_bytes(),
+                              XXH3_64bits(states.data(), states.size_bytes()));
+}
+
 }  // namespace
 
 std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
@@ -112,6 +117,19 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
               fields.number<std::int64_t>("first_tile", 0), kv.shape[2], kv.shape[3]};
   const std::span<const std::byte> whole = s.file_.mapping();
   const std::byte* end = s.kv_.data() + s.kv_.size();
+  if (const TensorView* states = s.file_.find("states")) {
+    s.states_ = states->as<float>();
+    const TensorView* kept = s.file_.find("kept");
+    if (kept != nullptr) s.kept_ = kept->as<float>();
+    const std::size_t values = s.ids_.size() * s.last_.size();
+    if (s.states_.size() != values || (kept != nullptr && s.kept_.size() != values) ||
+        states->bytes.data() < end ||
+        !parse(fields.text("states_checksum"), s.states_checksum_, 16)) {
+      fields.fail("the states have the wrong shape");
+    }
+    const TensorView& final_tensor = kept != nullptr ? *kept : *states;
+    end = final_tensor.bytes.data() + final_tensor.bytes.size();
+  }
   const std::int64_t tiles = (s.length() + kTile - 1) / kTile - s.shape_.first_tile;
   if (s.kv_.empty() || s.shape_.tiles != tiles || end != whole.data() + whole.size() ||
       reinterpret_cast<std::uintptr_t>(s.kv_.data()) % 64 != 0) {
@@ -156,8 +174,15 @@ void Snapshot::verify(std::int32_t plane) const {
   verified_[index] = true;
 }
 
+void Snapshot::verify_states() const {
+  if (resumable() && states_hash(states_, kept_) != states_checksum_) {
+    throw DamagedSnapshot(fmt::format("{}: damaged: the checksum of the states differs", path()));
+  }
+}
+
 void Snapshot::verify_all() const {
   for (std::int32_t plane = 0; plane < shape_.planes; ++plane) verify(plane);
+  verify_states();
 }
 
 std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
@@ -180,13 +205,18 @@ std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
       {"checksum", kBlank},
       {"plane_checksums", std::string(kDigits * static_cast<std::size_t>(shape.planes), '0')},
   };
-  auto writer = std::make_unique<TensorFileWriter>(
-      path,
-      std::vector<TensorPlan>{
-          {"ids", TensorType::i32, {static_cast<std::int64_t>(content.ids.size())}},
-          {"last", TensorType::f32, {static_cast<std::int64_t>(content.last.size())}},
-          {"kv", TensorType::u8, {shape.planes, shape.kv_heads, shape.tiles, shape.tile_bytes}}},
-      std::move(metadata));
+  const auto length = static_cast<std::int64_t>(content.ids.size());
+  const auto hidden = static_cast<std::int64_t>(content.last.size());
+  std::vector<TensorPlan> plans = {
+      {"ids", TensorType::i32, {length}},
+      {"last", TensorType::f32, {hidden}},
+      {"kv", TensorType::u8, {shape.planes, shape.kv_heads, shape.tiles, shape.tile_bytes}}};
+  if (!content.states.empty()) {
+    plans.push_back({"states", TensorType::f32, {length, hidden}});
+    metadata["states_checksum"] = hex(states_hash(content.states, content.kept));
+  }
+  if (!content.kept.empty()) plans.push_back({"kept", TensorType::f32, {length, hidden}});
+  auto writer = std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata));
   writer->append(std::as_bytes(content.ids));
   writer->append(std::as_bytes(content.last));
   std::vector<std::byte> plane(static_cast<std::size_t>(shape.plane_bytes()));
@@ -196,6 +226,8 @@ std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
     checksums += hex(XXH3_64bits(plane.data(), plane.size()));
     writer->append(plane);
   }
+  writer->append(std::as_bytes(content.states));
+  writer->append(std::as_bytes(content.kept));
   writer->set_metadata("plane_checksums", checksums);
   std::string head = writer->header();
   const auto add = [&head](std::span<const std::byte> bytes) {

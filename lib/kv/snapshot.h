@@ -48,8 +48,13 @@ class Snapshot {
   std::span<const float> last() const { return last_; }  // [hidden]
   const SnapshotShape& shape() const { return shape_; }
   std::span<const std::byte> kv() const { return kv_; }  // [planes][kv_heads][tiles][tile_bytes]
-  std::int64_t created() const { return created_; }      // seconds since 1970
-  double prefill_ms() const { return prefill_ms_; }      // it took to compute the whole prefix
+  // Whether it also holds what a run with more loops needs to go on: the states of all positions
+  // after their last loop, and what every loop reads again, empty where a model has no such thing.
+  bool resumable() const { return !states_.empty(); }
+  std::span<const float> states() const { return states_; }  // [length][hidden]
+  std::span<const float> kept() const { return kept_; }      // [length][hidden], or empty
+  std::int64_t created() const { return created_; }          // seconds since 1970
+  double prefill_ms() const { return prefill_ms_; }          // it took to compute the whole prefix
 
   // Whether its first `length` positions can be gone on with: the window may have dropped some.
   bool serves(std::int64_t length) const;
@@ -57,6 +62,8 @@ class Snapshot {
   // To be called when the plane is about to be read, so that its bytes come from memory once for
   // both. Not from two threads at once.
   void verify(std::int32_t plane) const;
+  // The same for the states and what every loop reads again.
+  void verify_states() const;
   void verify_all() const;
 
  private:
@@ -68,9 +75,11 @@ class Snapshot {
   std::span<const TokenId> ids_;
   std::span<const float> last_;
   std::span<const std::byte> kv_;
+  std::span<const float> states_, kept_;
   std::int64_t created_ = 0;
   double prefill_ms_ = 0.0;
   std::vector<std::uint64_t> checksums_;  // of the planes
+  std::uint64_t states_checksum_ = 0;
   mutable std::vector<bool> verified_;
 };
 
@@ -79,6 +88,7 @@ struct SnapshotContent {
   SnapshotShape shape;
   std::span<const TokenId> ids;
   std::span<const float> last;
+  std::span<const float> states, kept;  // empty: more loops cannot go on from this entry
   std::int64_t created = 0;
   double prefill_ms = 0.0;
   // Fills `to` with a plane, plane_bytes() long.

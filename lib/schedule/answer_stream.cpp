@@ -11,10 +11,9 @@
 #include "schedule/prefill.h"
 
 namespace tinyloop {
-namespace {
 
-std::int64_t checked_length(const DecodeRequest& request, const ModelConfig& config) {
-  const auto length = static_cast<std::int64_t>(request.prompt.size());
+std::int64_t checked_length(std::span<const TokenId> prompt, const ModelConfig& config) {
+  const auto length = static_cast<std::int64_t>(prompt.size());
   if (length == 0) throw Error(ErrorKind::usage, "empty prompt");
   if (length > config.context) {
     throw Error(ErrorKind::usage, "prompt too long: {} ids, the model's context holds {}", length,
@@ -23,10 +22,12 @@ std::int64_t checked_length(const DecodeRequest& request, const ModelConfig& con
   return length;
 }
 
+namespace {
+
 StopRules with_room(const DecodeRequest& request, const ModelConfig& config) {
   StopRules rules = request.stop;
   // The last token needs no position: it is picked, not read.
-  rules.room = config.context - checked_length(request, config) + 1;
+  rules.room = config.context - checked_length(request.prompt, config) + 1;
   return rules;
 }
 
@@ -65,33 +66,41 @@ std::int64_t AnswerStream::remaining() const {
   return limit_ - static_cast<std::int64_t>(answer_.tokens.size());
 }
 
-std::span<const float> AnswerStream::read_prompt(KvCache& cache) {
-  const std::span<const TokenId> prompt = request_.prompt;
-  const auto length = static_cast<std::int64_t>(prompt.size());
+bool AnswerStream::begin_prompt(KvCache& cache) {
+  const auto length = static_cast<std::int64_t>(request_.prompt.size());
   DecodeStats& stats = answer_.stats;
-  const bool selects = request_.exit.kind != ExitRule::Kind::none;
-  const bool whole = cache.length() == length && !request_.last.empty() && !selects;
+  const bool whole = cache.length() == length && !request_.last.empty() && !selects();
   if (cache.length() >= length && !whole) cache.crop(length - 1);
   stats.reused = cache.length();
   stats.prefilled = length - cache.length();
+  stats.prompt_loops = stats.prefilled * forward_.plan().loops;
+  return whole;
+}
+
+void AnswerStream::end_prompt() {
+  DecodeStats& stats = answer_.stats;
+  if (!selects()) ++stats.exits.back();
+  stats.prefill_ms = milliseconds();
+  stats.loops_run = stats.prompt_loops;
+}
+
+std::span<const float> AnswerStream::read_prompt(KvCache& cache) {
+  const std::span<const TokenId> prompt = request_.prompt;
+  DecodeStats& stats = answer_.stats;
   std::span<const float> logits;
-  if (whole) {
+  if (begin_prompt(cache)) {
     logits = forward_.head(request_.last);
   } else if (request_.read_prompt) {
+    stats.prompt_loops = 0;
     logits = request_.read_prompt(forward_, cache, stats);
   } else {
-    stats.prompt_loops = stats.prefilled * forward_.plan().loops;
-    const std::span<const TokenId> plain = selects ? prompt.first(prompt.size() - 1) : prompt;
+    const std::span<const TokenId> plain = selects() ? prompt.first(prompt.size() - 1) : prompt;
     if (cache.length() < static_cast<std::int64_t>(plain.size())) {
       logits = prefill(forward_, cache, plain, request_.prefill_chunk);
     }
   }
-  if (selects) {
-    logits = select_last(cache);
-  } else {
-    ++stats.exits.back();
-  }
-  stats.prefill_ms = milliseconds();
+  if (selects()) logits = select_last(cache);
+  end_prompt();
   if (request_.prompt_read) {
     const std::span<const float> inputs = forward_.head_inputs();
     request_.prompt_read(inputs.last(static_cast<std::size_t>(forward_.model().config().hidden)));
@@ -99,7 +108,6 @@ std::span<const float> AnswerStream::read_prompt(KvCache& cache) {
   if (request_.kv_slots > 0 && request_.kv_slots < forward_.plan().loops) {
     cache = cache.share_loops(request_.kv_slots);
   }
-  stats.loops_run = stats.prompt_loops;
   return logits;
 }
 

@@ -13,6 +13,9 @@
 
 namespace tinyloop {
 
+// Of a prompt; throws Error(usage) if it is empty or longer than the context.
+std::int64_t checked_length(std::span<const TokenId> prompt, const ModelConfig& config);
+
 class AnswerStream {
  public:
   // Checks the request; it may have ended at once (max_tokens 0).
@@ -29,6 +32,11 @@ class AnswerStream {
   // Reads the prompt and returns the logits of its last position; afterwards `cache` has the planes
   // that the request wants for decoding.
   std::span<const float> read_prompt(KvCache& cache);
+  // The two halves of it, for a schedule that moves the prompt's rows itself. begin_prompt() leaves
+  // in `cache` what can be kept of it and counts the rest as computed; true: it holds the prompt
+  // and request.last is all that the head needs. end_prompt(): the logits are there.
+  bool begin_prompt(KvCache& cache);
+  void end_prompt();
   // Picks the next token of the answer. `drafts`: what was guessed for it, best guess first.
   TokenId take(std::span<const float> logits, std::span<const TokenId> drafts = {});
   // The same from the latest leave_on_device(), of one row: where the sampler needs only the best
@@ -45,6 +53,7 @@ class AnswerStream {
   using Clock = std::chrono::steady_clock;
   double milliseconds() const;
   TokenId accept(TokenId id, std::span<const TokenId> drafts);
+  bool selects() const { return request_.exit.kind != ExitRule::Kind::none; }
   std::span<const float> select_last(KvCache& cache);
 
   Forward& forward_;

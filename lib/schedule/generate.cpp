@@ -4,7 +4,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
+#include <vector>
 
 #include "error.h"
 
@@ -36,11 +38,17 @@ const std::vector<Form>& forms() {
   return all;
 }
 
-void set_parameter(Schedule& schedule, const Form& form, std::string_view text) {
+// `given`: the parameters that were set before.
+void set_parameter(Schedule& schedule, const Form& form, std::string_view text,
+                   std::vector<std::string_view>& given) {
   const std::string_view name = text.substr(0, text.find('='));
   const std::string_view number = text.substr(std::min(name.size() + 1, text.size()));
   for (const Parameter& parameter : form.parameters) {
     if (parameter.name != name) continue;
+    if (std::find(given.begin(), given.end(), name) != given.end()) {
+      throw Error(ErrorKind::usage, "--speculative: {} is given twice", name);
+    }
+    given.push_back(name);
     std::int32_t& value = schedule.*parameter.field;
     const auto [end, fault] = std::from_chars(number.data(), number.data() + number.size(), value);
     if (fault == std::errc() && end == number.data() + number.size() && value >= 1 &&
@@ -62,16 +70,17 @@ Schedule Schedule::parse(std::string_view text) {
     if (form.name != name) continue;
     Schedule schedule;
     schedule.kind = form.kind;
+    std::vector<std::string_view> given;
     while (!rest.empty()) {
       rest.remove_prefix(1);  // the colon or comma
       const std::string_view part = rest.substr(0, rest.find(','));
-      set_parameter(schedule, form, part);
+      set_parameter(schedule, form, part, given);
       rest.remove_prefix(part.size());
     }
     return schedule;
   }
   throw Error(ErrorKind::usage,
-              "--speculative: '{}' is not off, block:d=N,k=N, tree:d=N,width=N,depth=N or "
+              "--speculative: '{}' is not off, auto, block:d=N,k=N, tree:d=N,width=N,depth=N or "
               "wavefront:d=N",
               text);
 }

@@ -9,6 +9,7 @@
 #include "error.h"
 #include "schedule/prefill.h"
 #include "schedule/prefix_cache.h"
+#include "schedule/resume.h"
 
 namespace tinyloop {
 
@@ -20,7 +21,8 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// What it took to compute the part of a snapshot that a match uses.
+}  // namespace
+
 double computing_ms(const PoolMatch& match) {
   if (!match.snapshot) return 0.0;
   return match.snapshot->prefill_ms() * static_cast<double>(match.length) /
@@ -49,8 +51,6 @@ SnapshotContent content_of(KvCache& cache, std::span<const TokenId> ids,
   return content;
 }
 
-}  // namespace
-
 PooledPrompt::PooledPrompt(Forward& forward, KvMode mode, std::span<const TokenId> ids,
                            std::int64_t chunk, PoolUse use)
     : forward_(forward),
@@ -62,24 +62,66 @@ PooledPrompt::PooledPrompt(Forward& forward, KvMode mode, std::span<const TokenI
   if (use_.pool == nullptr || ids.empty()) return;
   check_identity(forward, mode, *use_.pool);
   const Clock::time_point start = Clock::now();
-  match_ = use_.pool->lookup(ids, use_.crop);
-  note(match_.warning);
-  if (match_.snapshot) {
-    try {
-      cache_ = KvCache(forward.ops(), forward.plan(), mode, match_.snapshot, match_.length);
-      forward.restore(cache_);
-      if (match_.kind == MatchKind::whole) {
-        last_.assign(match_.snapshot->last().begin(), match_.snapshot->last().end());
-        if (static_cast<std::int32_t>(last_.size()) != forward.model().config().hidden) {
-          throw Error(ErrorKind::data, "{}: its shape does not fit the model",
-                      match_.snapshot->path());
-        }
-      }
-    } catch (const Error& error) {
-      give_up(error.what());
-    }
-  }
+  look_up();
   lookup_ms_ = milliseconds_since(start);
+}
+
+void PooledPrompt::look_up() {
+  match_ = use_.pool->lookup(ids_, use_.crop);
+  note(match_.warning);
+  if (match_.usable && match_.kind != MatchKind::whole) {
+    const PoolMatch warm = use_.pool->lookup_to_resume(ids_, use_.crop);
+    const auto loops_of = [](const PoolMatch& match) {
+      return match.snapshot ? match.length * match.snapshot->identity().loops : 0;
+    };
+    if (loops_of(warm) > loops_of(match_)) match_ = warm;
+  }
+  if (!match_.snapshot) return;
+  try {
+    take(match_);
+  } catch (const Error& error) {
+    give_up(error.what());
+  }
+}
+
+void PooledPrompt::take(const PoolMatch& match) {
+  const Snapshot& snapshot = *match.snapshot;
+  const auto hidden = static_cast<std::size_t>(forward_.model().config().hidden);
+  if (snapshot.last().size() != hidden) {
+    throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot.path());
+  }
+  if (match.kind != MatchKind::warm) {
+    cache_ = KvCache(forward_.ops(), forward_.plan(), mode_, match.snapshot, match.length);
+    forward_.restore(cache_);
+    if (match.kind == MatchKind::whole) {
+      last_.assign(snapshot.last().begin(), snapshot.last().end());
+    }
+    return;
+  }
+  const SnapshotShape& shape = snapshot.shape();
+  const std::int32_t loops = snapshot.identity().loops;
+  const LoopPlan& plan = forward_.plan();
+  if (shape.planes != plan.prelude_layers + loops * plan.core_layers + plan.coda_layers) {
+    throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot.path());
+  }
+  snapshot.verify_states();
+  cache_.reserve(snapshot.length());
+  const auto bytes = static_cast<std::size_t>(shape.plane_bytes());
+  // The coda's planes are written anew after the last loop.
+  for (std::int32_t plane = 0; plane < shape.planes - plan.coda_layers; ++plane) {
+    snapshot.verify(plane);
+    cache_.write_plane(plane, shape,
+                       snapshot.kv().subspan(static_cast<std::size_t>(plane) * bytes, bytes));
+  }
+  const auto length = static_cast<std::size_t>(match.length);
+  const std::size_t values = length * hidden;
+  run_missing_loops(forward_, cache_, ids_.first(length), loops, snapshot.states().first(values),
+                    snapshot.kept().empty() ? snapshot.kept() : snapshot.kept().first(values));
+  missing_loops_ = match.length * (plan.loops - loops);
+  if (length == ids_.size()) {
+    const std::span<const float> inputs = forward_.head_inputs().last(hidden);
+    last_.assign(inputs.begin(), inputs.end());
+  }
 }
 
 // Nothing of the pool is used any more.
@@ -89,6 +131,7 @@ void PooledPrompt::give_up(const std::string& why) {
   match_.snapshot = nullptr;
   match_.length = 0;
   last_.clear();
+  missing_loops_ = 0;
   prompt_cache_.reset();
   cache_ = KvCache(forward_.ops(), forward_.plan(), mode_);
 }
@@ -156,11 +199,15 @@ Answer PooledPrompt::answer(const Sampler& sampler, const DecodeRequest& request
     used_ = true;
     report_.kind = match_.kind;
     report_.reused = match_.length;
+    if (match_.snapshot) report_.loops = match_.snapshot->identity().loops;
   }
   cache_bytes_ = cache.bytes();
   result.stats.prefill_ms += lookup_ms_;
   result.stats.first_token_ms += lookup_ms_;
-  lookup_ms_ = 0.0;  // the first answer's
+  result.stats.prompt_loops += missing_loops_;
+  result.stats.loops_run += missing_loops_;
+  lookup_ms_ = 0.0;  // the first answer's, as the loops
+  missing_loops_ = 0;
   return result;
 }
 
@@ -202,9 +249,10 @@ PooledAnswer generate_with_pool(Forward& forward, KvMode mode, const Sampler& sa
 
 std::vector<Registration> register_prefixes(Forward& forward, KvMode mode, PrefixPool& pool,
                                             std::span<const std::vector<TokenId>> prefixes,
-                                            std::int64_t chunk,
+                                            std::int64_t chunk, bool resumable,
                                             const std::function<void(std::size_t done)>& progress) {
   check_identity(forward, mode, pool);
+  if (resumable) check_resumable(forward);
   // In order of ids a prefix comes before what extends it, and its neighbour shares the most.
   std::vector<std::size_t> order(prefixes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -218,7 +266,8 @@ std::vector<Registration> register_prefixes(Forward& forward, KvMode mode, Prefi
     const std::span<const TokenId> ids = prefixes[index];
     Registration& result = results[index];
     result.key = key_of(pool.identity(), ids);
-    if (pool.verified(ids)) {
+    const auto there = pool.verified(ids);
+    if (there && (there->resumable() || !resumable)) {
       pool.touch(result.key);
     } else {
       const auto compute = [&](bool from_pool) {
@@ -227,20 +276,23 @@ std::vector<Registration> register_prefixes(Forward& forward, KvMode mode, Prefi
             working ? std::ranges::mismatch(working->ids(), ids).in1 - working->ids().begin() : 0;
         const PoolMatch match = from_pool ? pool.lookup(ids) : PoolMatch{};
         double base_ms = 0.0;
-        if (match.length > shared) {
-          working = PrefixCache::from(forward, mode, match.snapshot);
+        if (match.length > shared && (match.snapshot->resumable() || !resumable)) {
+          working = PrefixCache::from(forward, mode, match.snapshot, resumable);
           base_ms = computing_ms(match);
         } else if (working && shared > 0) {
           base_ms =
               working_ms * static_cast<double>(shared) / static_cast<double>(working->ids().size());
         }
         if (!working) {
-          working = PrefixCache::build(forward, mode, ids, chunk);
+          working = PrefixCache::build(forward, mode, ids, chunk, resumable);
         } else {
           working->change_to(forward, ids, chunk);
         }
         working_ms = base_ms + milliseconds_since(start);
-        pool.publish(content_of(working->cache(), ids, working->last(), working_ms));
+        SnapshotContent content = content_of(working->cache(), ids, working->last(), working_ms);
+        content.states = working->states();
+        content.kept = working->kept();
+        pool.publish(std::move(content), there != nullptr);
       };
       try {
         compute(true);

@@ -27,8 +27,18 @@ struct PoolUse {
 struct PoolReport {
   MatchKind kind = MatchKind::miss;
   std::int64_t reused = 0;  // prompt positions taken from the pool
+  std::int32_t loops = 0;   // of their loops the pool had so many; all of them unless kind is warm
   std::string warning;      // may be empty; at most one a prompt
 };
+
+// Throws Error(usage) if the pool is opened for another model, device, loop count, window, storage
+// mode or initial state.
+void check_identity(Forward& forward, KvMode mode, const PrefixPool& pool);
+// What PrefixPool::publish() takes of a cache that holds `ids`; all of them must outlive it.
+SnapshotContent content_of(KvCache& cache, std::span<const TokenId> ids,
+                           std::span<const float> last, double prefill_ms);
+// What it took to compute the part of a snapshot that a match uses.
+double computing_ms(const PoolMatch& match);
 
 // One prompt, answered once or several times.
 class PooledPrompt {
@@ -52,6 +62,8 @@ class PooledPrompt {
   std::size_t cache_bytes() const { return cache_bytes_; }  // of the latest answer's cache
 
  private:
+  void look_up();
+  void take(const PoolMatch& match);
   void give_up(const std::string& why);
   Answer answer(const Sampler& sampler, const DecodeRequest& request, const Schedule& schedule,
                 bool final_answer);
@@ -68,6 +80,7 @@ class PooledPrompt {
   PoolMatch match_;
   PoolReport report_;
   double lookup_ms_ = 0.0, prefill_ms_ = 0.0;
+  std::int64_t missing_loops_ = 0;  // run on what was found, summed over positions
   KvCache cache_;
   std::size_t cache_bytes_ = 0;
   bool used_ = false;                    // an answer began with what was found
@@ -89,10 +102,12 @@ struct Registration {
   bool computed = false;  // false: it was there
 };
 // Registers each of `prefixes`, computing as little as it can: what is there is touched, what
-// extends another one or shares its first ids is computed from it. In input order. `progress` is
-// called after each with the number done; may be empty. Throws Error.
+// extends another one or shares its first ids is computed from it. `resumable`: the entries keep
+// what a run with more loops needs to go on, and one that is there without it is replaced. In input
+// order. `progress` is called after each with the number done; may be empty. Throws Error.
 std::vector<Registration> register_prefixes(
     Forward& forward, KvMode mode, PrefixPool& pool, std::span<const std::vector<TokenId>> prefixes,
-    std::int64_t chunk, const std::function<void(std::size_t done)>& progress = {});
+    std::int64_t chunk, bool resumable = false,
+    const std::function<void(std::size_t done)>& progress = {});
 
 }  // namespace tinyloop

@@ -3,9 +3,11 @@
 #include "schedule/prefix_cache.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "error.h"
 #include "schedule/prefill.h"
+#include "schedule/resume.h"
 
 namespace tinyloop {
 
@@ -22,14 +24,17 @@ CacheIdentity cache_identity(Forward& forward, KvMode mode) {
 }
 
 PrefixCache PrefixCache::build(Forward& forward, KvMode mode, std::span<const TokenId> ids,
-                               std::int64_t chunk) {
+                               std::int64_t chunk, bool resumable) {
+  if (resumable) check_resumable(forward);
   PrefixCache prefix(cache_identity(forward, mode), KvCache(forward.ops(), forward.plan(), mode));
+  prefix.resumable_ = resumable;
   prefix.change_to(forward, ids, chunk);
   return prefix;
 }
 
 PrefixCache PrefixCache::from(Forward& forward, KvMode mode,
-                              std::shared_ptr<const Snapshot> snapshot) {
+                              std::shared_ptr<const Snapshot> snapshot, bool resumable) {
+  assert(!resumable || snapshot->resumable());
   PrefixCache prefix(snapshot->identity(),
                      KvCache(forward.ops(), forward.plan(), mode, snapshot, snapshot->length()));
   prefix.check(forward);
@@ -39,6 +44,12 @@ PrefixCache PrefixCache::from(Forward& forward, KvMode mode,
   }
   prefix.ids_.assign(snapshot->ids().begin(), snapshot->ids().end());
   prefix.last_.assign(snapshot->last().begin(), snapshot->last().end());
+  prefix.resumable_ = resumable;
+  if (resumable) {
+    snapshot->verify_states();
+    prefix.states_.assign(snapshot->states().begin(), snapshot->states().end());
+    prefix.kept_.assign(snapshot->kept().begin(), snapshot->kept().end());
+  }
   return prefix;
 }
 
@@ -61,9 +72,22 @@ void PrefixCache::change_to(Forward& forward, std::span<const TokenId> ids, std:
     cache_.crop(0);
   }
   ids_.clear();
-  prefill(forward, cache_, ids, chunk);
-  const std::span<const float> inputs = forward.head_inputs();
   const auto hidden = static_cast<std::size_t>(forward.model().config().hidden);
+  PrefillHooks hooks;
+  if (resumable_) {
+    const std::size_t computed = static_cast<std::size_t>(cache_.length()) * hidden;
+    states_.resize(computed);
+    kept_.resize(kept_.empty() ? 0 : computed);
+    hooks.after_loop = [&](std::span<const Row> rows) {
+      if (rows.front().loop < forward.plan().loops) return;
+      const std::span<const float> states = forward.states(rows);
+      states_.insert(states_.end(), states.begin(), states.end());
+      const std::span<const float> kept = forward.kept(rows);
+      kept_.insert(kept_.end(), kept.begin(), kept.end());
+    };
+  }
+  prefill(forward, cache_, ids, chunk, hooks);
+  const std::span<const float> inputs = forward.head_inputs();
   last_.assign(inputs.end() - static_cast<std::ptrdiff_t>(hidden), inputs.end());
   ids_.assign(ids.begin(), ids.end());
 }

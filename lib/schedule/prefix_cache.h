@@ -22,11 +22,13 @@ CacheIdentity cache_identity(Forward& forward, KvMode mode);
 class PrefixCache {
  public:
   // Computes all of `ids`, at least one and at most the context, `chunk` positions at a time (0: as
-  // many as the forward pass can). Throws as decode() does.
+  // many as the forward pass can). `resumable`: keeps states() and kept(). Throws as decode() does,
+  // and as check_resumable().
   static PrefixCache build(Forward& forward, KvMode mode, std::span<const TokenId> ids,
-                           std::int64_t chunk = 0);
-  // From a snapshot of the same identity; nothing is computed.
-  static PrefixCache from(Forward& forward, KvMode mode, std::shared_ptr<const Snapshot> snapshot);
+                           std::int64_t chunk = 0, bool resumable = false);
+  // From a snapshot of the same identity; nothing is computed. Resumable only if the snapshot is.
+  static PrefixCache from(Forward& forward, KvMode mode, std::shared_ptr<const Snapshot> snapshot,
+                          bool resumable = false);
   // Computes what `ids` has beyond their first shared ids, which are kept. With a window as many as
   // it can take back, in the end none.
   void change_to(Forward& forward, std::span<const TokenId> ids, std::int64_t chunk = 0);
@@ -34,6 +36,9 @@ class PrefixCache {
   const CacheIdentity& identity() const { return identity_; }
   std::span<const TokenId> ids() const { return ids_; }
   std::span<const float> last() const { return last_; }  // what the head multiplies at its end
+  // After the last loop, what another run can go on from to more of them; empty unless resumable.
+  std::span<const float> states() const { return states_; }  // [ids][hidden]
+  std::span<const float> kept() const { return kept_; }      // [ids][hidden], or empty
   KvCache& cache() { return cache_; }
 
   // As decode() with a cache that holds the prefix; it stays as it is. Throws Error(usage) if the
@@ -50,6 +55,8 @@ class PrefixCache {
   KvCache cache_;
   std::vector<TokenId> ids_;
   std::vector<float> last_;
+  bool resumable_ = false;
+  std::vector<float> states_, kept_;
 };
 
 }  // namespace tinyloop

@@ -33,8 +33,7 @@ std::vector<T> copied(const TensorView& tensor) {
 
 }  // namespace
 
-ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<const TokenId> ids,
-                                 std::int64_t chunk, std::span<const float>* logits) {
+void check_resumable(Forward& forward) {
   const ModelConfig& config = forward.model().config();
   if (config.injection == Injection::relaxed) {
     throw Error(ErrorKind::usage,
@@ -46,6 +45,11 @@ ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<con
     throw Error(ErrorKind::usage, "a state keeps keys and values, not the inputs that {} stores",
                 name_of(forward.plan().stored_hidden));
   }
+}
+
+ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<const TokenId> ids,
+                                 std::int64_t chunk, std::span<const float>* logits) {
+  check_resumable(forward);
   assert(cache.length() == 0);
   ResumeHandle handle;
   handle.identity_ = cache_identity(forward, cache.geometry().mode);
@@ -62,7 +66,7 @@ ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<con
   if (logits != nullptr) *logits = last;
   // The coda's planes are written anew after the last loop.
   handle.shape_ = cache.snapshot_shape();
-  handle.shape_.planes -= config.coda_layers;
+  handle.shape_.planes -= forward.model().config().coda_layers;
   const auto plane_bytes = static_cast<std::size_t>(handle.shape_.plane_bytes());
   handle.kv_.resize(static_cast<std::size_t>(handle.shape_.planes) * plane_bytes);
   for (std::int32_t plane = 0; plane < handle.shape_.planes; ++plane) {
@@ -107,8 +111,6 @@ std::span<const float> ResumeHandle::resume(Forward& forward, KvCache& cache) co
   check(forward, cache);
   assert(cache.length() == 0);
   const auto length = static_cast<std::int64_t>(ids_.size());
-  const auto hidden = static_cast<std::size_t>(forward.model().config().hidden);
-  // Nothing is committed before the end, so that a window drops nothing on the way.
   cache.reserve(length);
   const auto plane_bytes = static_cast<std::size_t>(shape_.plane_bytes());
   for (std::int32_t plane = 0; plane < shape_.planes; ++plane) {
@@ -116,6 +118,15 @@ std::span<const float> ResumeHandle::resume(Forward& forward, KvCache& cache) co
         plane, shape_,
         std::span(kv_).subspan(static_cast<std::size_t>(plane) * plane_bytes, plane_bytes));
   }
+  return run_missing_loops(forward, cache, ids_, identity_.loops, states_, kept_);
+}
+
+std::span<const float> run_missing_loops(Forward& forward, KvCache& cache,
+                                         std::span<const TokenId> ids, std::int32_t loops,
+                                         std::span<const float> states,
+                                         std::span<const float> kept) {
+  const auto length = static_cast<std::int64_t>(ids.size());
+  const auto hidden = static_cast<std::size_t>(forward.model().config().hidden);
   const std::int64_t chunk = std::min(forward.max_rows(), forward.slots());
   std::span<const float> logits;
   std::vector<Row> rows;
@@ -123,18 +134,18 @@ std::span<const float> ResumeHandle::resume(Forward& forward, KvCache& cache) co
     const std::int64_t end = std::min(begin + chunk, length);
     rows.clear();
     for (std::int64_t position = begin; position < end; ++position) {
-      rows.push_back({&cache, position, ids_[static_cast<std::size_t>(position)],
-                      static_cast<std::int32_t>(position - begin), identity_.loops});
+      rows.push_back({&cache, position, ids[static_cast<std::size_t>(position)],
+                      static_cast<std::int32_t>(position - begin), loops});
     }
     const auto first = static_cast<std::size_t>(begin) * hidden, count = rows.size() * hidden;
-    forward.restore(
-        rows, std::span(states_).subspan(first, count),
-        kept_.empty() ? std::span<const float>() : std::span(kept_).subspan(first, count));
+    forward.restore(rows, states.subspan(first, count),
+                    kept.empty() ? kept : kept.subspan(first, count));
     while (rows.front().loop < forward.plan().loops) forward.pass(rows);
     const auto last = static_cast<std::int32_t>(rows.size()) - 1;
     const bool final_chunk = end == length;
     logits = forward.leave(rows, {&last, final_chunk ? std::size_t{1} : std::size_t{0}});
   }
+  // Nothing is committed before the end, so that a window drops nothing on the way.
   cache.commit(length);
   return logits;
 }

@@ -19,6 +19,19 @@
 
 namespace tinyloop {
 
+// Throws Error(usage) if the model's loops depend on their number, so that more of them cannot go
+// on from fewer, or if the plan stores inputs in place of keys and values.
+void check_resumable(Forward& forward);
+
+// Takes the first prompt positions, whose K and V of `loops` loops are in the cache's planes, to
+// the forward pass's last loop. states, kept: [ids][hidden] after those loops, as Forward::states()
+// and kept() give them. There is room for ids.size() positions, none of them committed; afterwards
+// they are. Returns the last position's logits, valid until the forward pass's next call.
+std::span<const float> run_missing_loops(Forward& forward, KvCache& cache,
+                                         std::span<const TokenId> ids, std::int32_t loops,
+                                         std::span<const float> states,
+                                         std::span<const float> kept);
+
 class ResumeHandle {
  public:
   // Reads `ids` with the forward pass's loops into an empty cache, as prefill() does, and keeps

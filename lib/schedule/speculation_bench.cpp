@@ -34,6 +34,12 @@ void add(DecodeStats& sum, const DecodeStats& one) {
   sum.decode_ms += one.decode_ms;
 }
 
+// Tokens after the first one, which the prompt gives, a second.
+double rate(const DecodeStats& stats) {
+  return stats.decode_ms > 0.0 ? 1000.0 * static_cast<double>(stats.generated - 1) / stats.decode_ms
+                               : 0.0;
+}
+
 class Bench {
  public:
   Bench(Forward& forward, KvMode kv, const SamplingOptions& sampling, const StopRules& stop,
@@ -78,8 +84,10 @@ class Bench {
       arm.median = quantile(arm.ratios, 0.5);
       arm.low = quantile(arm.ratios, 0.25);
       arm.high = quantile(arm.ratios, 0.75);
+      arm.tokens_per_second = quantile(arm.rates, 0.5);
     }
     report_.plain.median = report_.plain.low = report_.plain.high = 1.0;
+    report_.plain.tokens_per_second = quantile(report_.plain.rates, 0.5);
     return std::move(report_);
   }
 
@@ -114,6 +122,7 @@ class Bench {
     const double plain_cost = cost(plain.stats);
     report_.plain.costs.push_back(plain_cost);
     report_.plain.ratios.push_back(1.0);
+    report_.plain.rates.push_back(rate(plain.stats));
     add(report_.plain.totals, plain.stats);
     for (BenchArm& arm : report_.arms) {
       if (arm.dropped) continue;
@@ -123,6 +132,7 @@ class Bench {
                     arm.schedule.name(), prompt + 1);
       }
       arm.costs.push_back(cost(answer.stats));
+      arm.rates.push_back(rate(answer.stats));
       // A stream that ends with its first token says nothing about speed.
       arm.ratios.push_back(arm.costs.back() > 0.0 ? plain_cost / arm.costs.back() : 1.0);
       add(arm.totals, answer.stats);

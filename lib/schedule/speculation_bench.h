@@ -26,10 +26,12 @@ struct BenchArm {
   Schedule schedule;
   std::vector<double> costs;   // of each run: repeat by repeat, in these the prompts in order
   std::vector<double> ratios;  // plain's cost over this one's, in the same order
+  std::vector<double> rates;   // tokens a second after the first one, in the same order
   DecodeStats totals;          // counts summed over the runs
   // Of the ratios: median, and the quartiles as their spread.
   double median = 0.0, low = 0.0, high = 0.0;
-  bool dropped = false;  // after some repeat, to keep within the budget
+  double tokens_per_second = 0.0;  // median of the rates
+  bool dropped = false;            // after some repeat, to keep within the budget
 };
 
 struct BenchReport {

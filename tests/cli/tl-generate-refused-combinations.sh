@@ -23,6 +23,9 @@ refused 2 own.tinyloop tl-generate -m own.tinyloop --output own.tinyloop prompts
 same "$model" own.tinyloop
 same original prompts
 
+refused 2 twice tl-generate -m "$model" --speculative wavefront:d=1,d=2 prompts
+refused 2 auto tl-generate -m "$model" --speculative foo prompts
+refused 2 auto: tl-generate -m "$model" --speculative auto: prompts
 refused 2 --init-state tl-generate -m "$model" --init-state zero prompts
 refused 2 --logits tl-score -m "$model" --loops 1,2 --logits logits.npy prompts
 holds err --loops

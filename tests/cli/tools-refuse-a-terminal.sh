@@ -9,7 +9,7 @@ os.write(master, b'1 2 3\n\x04')
 sys.exit(subprocess.run(sys.argv[1:], stdin=slave, timeout=60).returncode)
 END
 }
-for tool in tl-generate tl-score 'tl-inspect --trace'; do
+for tool in tl-batch tl-generate tl-score 'tl-inspect --trace'; do
   # shellcheck disable=SC2086 # two words
   ends 2 on_terminal $tool -m "$MODELS/m.tinyloop"
   [ ! -s out ] && [ "$(wc -l <err)" -eq 1 ] || fail "$tool: $(cat out err)"

@@ -3,7 +3,7 @@
 . "$EXPECT"
 model=$MODELS/m.tinyloop
 echo '1 2 3' >prompts
-for tool in tl-generate tl-inspect tl-score; do
+for tool in tl-batch tl-generate tl-inspect tl-score; do
   refused 2 --temprature $tool -m "$model" --temprature 0
   refused 2 --model $tool
   refused 2 --model $tool -m
@@ -12,6 +12,7 @@ for tool in tl-generate tl-inspect tl-score; do
   refused 2 mmx $tool -m "$model" --isa mmx
 done
 refused 1 missing.tinyloop tl-generate -m missing.tinyloop prompts
+refused 1 missing.tinyloop tl-batch -m missing.tinyloop prompts
 refused 1 missing.tinyloop tl-score -m missing.tinyloop prompts
 refused 1 missing.tinyloop tl-inspect -m missing.tinyloop
 refused 2 --no-such tl-convert --no-such in out.tinyloop

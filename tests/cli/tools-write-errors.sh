@@ -20,6 +20,7 @@ for what in full closed; do
   $what tl-generate -m "$model" -n 4 prompts
   $what tl-generate -m "$model" -n 4 --stream prompts
   $what tl-generate -m "$model" -n 4 --jsonl --input-format text prompts
+  $what tl-batch -m "$model" -n 4 prompts
   $what tl-score -m "$model" prompts
   $what tl-inspect -m "$model"
   $what tl-inspect -m "$model" --trace prompts
@@ -37,6 +38,7 @@ tl-generate -m "$model" -n 40 many 2>err | head -n 1 >first || status=${PIPESTAT
 [ "$(wc -l <first)" -eq 1 ] || fail 'the first line did not arrive'
 
 # Where the answer has no room nothing of that name appears.
+refused 1 nowhere/out tl-batch -m "$model" -n 4 -o nowhere/out prompts
 refused 1 nowhere/out tl-generate -m "$model" -n 4 -o nowhere/out prompts
 refused 1 nowhere tl-generate -m "$model" -n 4 --stats=nowhere/stats prompts
 refused 1 nowhere tl-score -m "$model" --logits nowhere/logits.npy prompts

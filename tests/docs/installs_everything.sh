@@ -15,12 +15,12 @@ find_one() { # NAME: the only installed file of that name
   [ "$(wc -l <<<"$found")" -eq 1 ] && [ -n "$found" ] || { echo "installed as $1: ${found:-nothing}"; exit 1; }
   echo "$found"
 }
-for tool in tl-bench-speed tl-convert tl-generate tl-inspect tl-score; do
+for tool in tl-batch tl-bench-speed tl-convert tl-generate tl-inspect tl-score; do
   [ "$(find root -type f -path "*/bin/$tool" -perm -u+x | wc -l)" -eq 1 ] || { echo "$tool is not installed"; exit 1; }
   [ "$(find root -type f -path "*/completions/$tool" | wc -l)" -eq 1 ] || { echo "no completion for $tool"; exit 1; }
   find_one "$tool.1*" >/dev/null
 done
-for page in tl-model.5 tl-tokens.5 tinyloop.7; do find_one "$page*" >/dev/null; done
+for page in tl-model.5 tl-tokens.5 tinyloop.7 tl-patterns.7; do find_one "$page*" >/dev/null; done
 if find root -path '*tests*' -o -name 'make-tiny*' -o -name 'libtl-*' | grep .; then
   echo 'these should not be installed'
   exit 1

@@ -48,7 +48,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const auto format = static_cast<TokenFormat>(data[0] % 5);
   const TokenLimits limits{.vocab = (data[0] & 0x40) != 0 ? 100000 : 64,
-                           .longest = (data[0] & 0x80) != 0 ? 0 : 16};
+                           .longest = (data[0] & 0x80) != 0 ? 0 : 16,
+                           .job_keys = (data[0] & 0x20) != 0};
   const std::string_view content(reinterpret_cast<const char*>(data) + 1, size - 1);
 
   const int memory = ::memfd_create("input", MFD_CLOEXEC);
@@ -79,7 +80,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     require(count < lines.size(), "as many lines as line ends");
     require(alone.ids == lines[count].ids && alone.error == lines[count].error &&
                 alone.number == lines[count].number && alone.id_json == lines[count].id_json &&
-                alone.max_tokens == lines[count].max_tokens && alone.seed == lines[count].seed,
+                alone.max_tokens == lines[count].max_tokens && alone.seed == lines[count].seed &&
+                alone.stop == lines[count].stop && alone.priority == lines[count].priority &&
+                alone.group == lines[count].group,
             "a line alone and in its file are the same");
     begin = end == std::string_view::npos ? content.size() : end + 1;
   }

@@ -301,8 +301,9 @@ TEST_CASE("many prefixes at once, in any order, give what each gives alone") {
     const TemporaryFolder folder;
     PoolRuns runs(model, *ops, setting_of(KvMode::int4, 4, window), folder.path());
     std::size_t steps = 0;
-    const auto results = register_prefixes(runs.forward(), KvMode::int4, runs.pool(), prefixes, 0,
-                                           [&](std::size_t done) { CHECK(done == ++steps); });
+    const auto results =
+        register_prefixes(runs.forward(), KvMode::int4, runs.pool(), prefixes, 0, false,
+                          [&](std::size_t done) { CHECK(done == ++steps); });
     CHECK(steps == 6);
     CHECK(results[1].key == results[5].key);
     CHECK(results[1].computed != results[5].computed);

@@ -5,19 +5,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <ctime>
-#include <iostream>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "error.h"
 #include "guarded_ops.h"
 #include "model/engine_runs.h"
-#include "random.h"
+#include "model/random_cases.h"
 #include "schedule/generate.h"
 #include "schedule/prefill.h"
 #include "temporary_folder.h"
@@ -104,66 +98,6 @@ void check_equal(const Outcome& plain, const Outcome& other) {
   check_counts(other.answer.stats);
 }
 
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : seed_(seed) {}
-  std::uint32_t below(std::uint32_t n) { return philox(seed_, {count_++, 77, 0, 0})[0] % n; }
-  std::int32_t from(std::int32_t low, std::int32_t high) {
-    return low + static_cast<std::int32_t>(below(static_cast<std::uint32_t>(high - low + 1)));
-  }
-  bool one_in(std::uint32_t n) { return below(n) == 0; }
-
- private:
-  std::uint64_t seed_;
-  std::uint32_t count_ = 0;
-};
-
-std::uint64_t test_seed() {
-  const char* text = std::getenv("TL_TEST_SEED");
-  const auto seed = text != nullptr ? std::strtoull(text, nullptr, 10)
-                                    : static_cast<unsigned long long>(std::time(nullptr));
-  std::cout << "TL_TEST_SEED=" << seed << std::endl;
-  return seed;
-}
-
-ExitRule random_exit(Dice& dice, const ModelConfig& config) {
-  ExitRule rule;
-  if (!dice.one_in(3)) return rule;
-  rule.kind = static_cast<ExitRule::Kind>(dice.from(config.exit_gate ? 1 : 2, 3));
-  const double gate[] = {0.3, 0.6, 0.9}, latent[] = {0.1, 0.3, 0.8}, kl[] = {0.05, 0.3, 2.0};
-  const auto which = dice.below(3);
-  rule.threshold = rule.kind == ExitRule::Kind::gate     ? gate[which]
-                   : rule.kind == ExitRule::Kind::latent ? latent[which]
-                                                         : kl[which];
-  rule.select_only = dice.one_in(3);
-  return rule;
-}
-
-SamplingOptions random_sampling(Dice& dice, const ModelConfig& config) {
-  SamplingOptions options;
-  options.seed = dice.below(1000);
-  options.temperature = dice.one_in(3) ? 0.0 : 0.2 * dice.from(1, 7);
-  options.top_k = dice.one_in(3) ? 0 : dice.from(1, 20);
-  if (dice.one_in(3)) options.top_p = 0.1 * dice.from(3, 9);
-  if (dice.one_in(4)) options.min_p = 0.05;
-  if (dice.one_in(4)) options.repetition_penalty = 1.3;
-  if (dice.one_in(4)) options.presence_penalty = 0.7;
-  if (dice.one_in(4)) options.frequency_penalty = 0.4;
-  if (dice.one_in(4)) options.logit_bias[dice.from(0, config.vocab - 1)] = 2.0;
-  if (dice.one_in(6)) options.logit_bias[0] = -INFINITY;
-  return options;
-}
-
-StopRules random_stop(Dice& dice, const ModelConfig& config) {
-  StopRules rules;
-  const auto id = [&] { return dice.from(0, config.vocab - 1); };
-  rules.max_tokens = dice.one_in(10) ? dice.from(0, 2) : dice.from(3, 40);
-  while (dice.one_in(3)) rules.end_ids.push_back(id());
-  while (dice.one_in(3)) rules.sequences.push_back({id()});
-  while (dice.one_in(3)) rules.sequences.push_back({id(), id()});
-  return rules;
-}
-
 Schedule random_schedule(Dice& dice, std::int32_t loops) {
   Schedule schedule;
   schedule.kind = static_cast<Schedule::Kind>(dice.from(1, 3));
@@ -186,21 +120,6 @@ std::string describe(const Case& c, const Schedule& schedule) {
       std::string(name_of(c.kv)) + std::string(name_of(c.hidden)), c.exit.identity(),
       c.sampling.temperature, c.sampling.seed, c.prompt.size(), c.stop.max_tokens);
 }
-
-class Models {
- public:
-  const Model& get(TinyModel which, WeightType type) {
-    const auto key = std::pair(which, type);
-    const auto found = models_.find(key);
-    if (found != models_.end()) return found->second;
-    return models_.emplace(key, Model::open(write_tiny_model(folder_.path(), which, type)))
-        .first->second;
-  }
-
- private:
-  TemporaryFolder folder_;
-  std::map<std::pair<TinyModel, WeightType>, Model> models_;
-};
 
 TEST_CASE("a thousand random combinations: no stream differs from plain decoding") {
   Dice dice(test_seed());

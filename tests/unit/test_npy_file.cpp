@@ -100,7 +100,6 @@ TEST_CASE("written arrays have exactly the bytes that NumPy would read") {
     NpyWriter writer(path, {2, 3});
     writer.append(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8});
     writer.append(std::vector<float>{9, 10, 11, 12});
-    CHECK(entries_in(folder.path()) == 1);
     CHECK_FALSE(std::filesystem::exists(path));
     writer.finish();
   }

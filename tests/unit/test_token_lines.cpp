@@ -355,6 +355,13 @@ TEST_CASE("objects: one bad line spoils no other, long lines are skipped") {
 
 TEST_CASE("a wrong object still tells its id, so that the answer can carry it") {
   CHECK(parse_json_line("{\"id\":7,\"tokens\":[64]}", "f", 1, kLimits).id_json == "7");
+  for (const std::string rest :
+       {"\"tokens\":[64,[{\"id\":1}]]", "\"tokens\":{\"id\":1}", "\"other\":[[],{\"id\":1},2]",
+        "\"tokens\":1,\"tokens\":2", "\"seed\":-1,\"tokens\":[1]"}) {
+    const TokenLine line = parse_json_line("{" + rest + ",\"id\":7}", "f", 1, kLimits);
+    CHECK(!line.error.empty());
+    CHECK_MESSAGE(line.id_json == "7", rest);
+  }
 }
 
 TEST_CASE("raw arrays") {

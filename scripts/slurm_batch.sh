@@ -1,0 +1,61 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Runs one tl-batch as a Slurm job array, a shard a task, and a job that merges the shards' records when all are there. Not a
+# scheduler: partition, time, memory and so on are sbatch's own variables (SBATCH_PARTITION, SBATCH_TIMELIMIT, ...).
+#
+#   scripts/slurm_batch.sh SHARDS OUTPUT -m MODEL --seed N [option ...] FILE ...
+#
+# The options are tl-batch's, but for those that are set here: --output, --shard and --continue. Run it in a folder that all
+# nodes see, with tl-batch in PATH. The records of shard I are in OUTPUT.I, its messages in OUTPUT.I.log; all are removed
+# once OUTPUT is there. The same command again, after a failure, a time limit or scancel, goes on with what is missing.
+# Tasks may share --pool.
+set -euo pipefail
+
+shard() { # SHARDS OUTPUT OPTION...: one task of the array
+  local shards=$1 output=$2 status=0
+  shift 2
+  export TL_THREADS=${TL_THREADS-${SLURM_CPUS_PER_TASK-0}}
+  tl-batch --continue --shard "$SLURM_ARRAY_TASK_ID/$shards" -o "$output.$SLURM_ARRAY_TASK_ID" "$@" || status=$?
+  # 3: some records are errors, but all are there.
+  [ "$status" -eq 3 ] || exit "$status"
+}
+
+merge() { # SHARDS OUTPUT: line n of the input is line n / SHARDS of shard n % SHARDS, and so are the records
+  local shards=$1 output=$2 parts=() i
+  for ((i = 0; i < shards; i++)); do parts+=("$output.$i"); done
+  cat "${parts[@]}" | wc -l >"$output.lines"
+  # Shards that are a line shorter leave empty lines, all of them at the end.
+  paste -d '\n' "${parts[@]}" | head -n "$(cat "$output.lines")" >"$output.merged"
+  sync "$output.merged"
+  mv "$output.merged" "$output"
+  rm -f "$output.lines" "${parts[@]}" "${parts[@]/%/.log}"
+}
+
+case ${1-} in
+  shard | merge)
+    "$@"
+    exit
+    ;;
+esac
+if [ $# -lt 4 ] || ! [[ $1 =~ ^[1-9][0-9]*$ ]]; then
+  echo 'usage: slurm_batch.sh SHARDS OUTPUT -m MODEL --seed N [option ...] FILE ...' >&2
+  exit 2
+fi
+case " ${*:3} " in
+  *' --seed '* | *' --seed='*) ;;
+  *)
+    echo 'slurm_batch.sh: --seed: give one, or each shard would draw its own' >&2
+    exit 2
+    ;;
+esac
+if [ -e "$2" ]; then
+  echo "slurm_batch.sh: $2 is there: nothing to do" >&2
+  exit 0
+fi
+
+array=$(sbatch --parsable --job-name="tl-batch $2" --array="0-$(($1 - 1))" --requeue --open-mode=append \
+  --output="$2.%a.log" "$0" shard "$@")
+# Not before all shards have ended well; if one did not, it ends too, and the next call goes on.
+merging=$(sbatch --parsable --job-name="tl-batch $2 merge" --dependency="afterok:${array%%;*}" --kill-on-invalid-dep=yes \
+  --output=/dev/null "$0" merge "$1" "$2")
+echo "shards: job $array, merge: job $merging"

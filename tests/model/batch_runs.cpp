@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of batches for the law's tests.
+#include "model/batch_runs.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "error.h"
+#include "kv/prefix_pool.h"
+#include "model/pool_runs.h"
+#include "schedule/decode.h"
+#include "schedule/pooled_prompt.h"
+#include "schedule/prefix_cache.h"
+
+namespace tinyloop {
+namespace {
+
+Forward make_forward(const Model& model, Ops& ops, const EngineSetting& setting, std::int32_t rows,
+                     std::int32_t slots) {
+  return Forward(model, ops, setting.plan(model.config()),
+                 InitialStates::parse(setting.initial, model.config()), rows, slots);
+}
+
+// What the statistics of the batch and of its answers have to do with each other.
+void check_statistics(const BatchRun& run, const BatchOptions& options, std::int64_t loops) {
+  const BatchStats& stats = run.stats;
+  std::int64_t generated = 0, prefilled = 0, reused = 0, rows = 0, errors = 0;
+  for (const BatchOutcome& outcome : run.outcomes) {
+    const DecodeStats& own = outcome.answer.stats;
+    generated += own.generated;
+    prefilled += own.prefilled;
+    reused += own.reused;
+    rows += own.rows;
+    errors += outcome.error.empty() ? 0 : 1;
+    CHECK(own.accepted + own.own == own.generated);
+    CHECK(own.loops_run == own.prompt_loops + own.rows);
+    CHECK(own.passes == own.rows);  // one row in each pass that it took part in
+    CHECK(outcome.queue_ms >= 0.0);
+    CHECK(outcome.pool_reused >= 0);
+  }
+  CHECK(stats.jobs == std::ssize(run.outcomes));
+  CHECK(stats.errors == errors);
+  CHECK(stats.busy == 0);
+  CHECK(stats.lane_passes <= stats.passes * options.lanes);
+  CHECK(stats.passes <= stats.rows);
+  if (errors > 0) return;  // what they did is not in an answer
+  CHECK(stats.generated == generated);
+  CHECK(stats.prefilled >= prefilled);  // shared prefixes are nobody's own
+  CHECK(stats.reused == reused);
+  CHECK(stats.decode_rows == rows);
+  CHECK(stats.rows == stats.decode_rows + stats.prefilled * loops);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> BatchRun::order() const {
+  std::vector<std::int64_t> numbers;
+  for (const BatchOutcome& outcome : outcomes) numbers.push_back(outcome.number);
+  return numbers;
+}
+
+const BatchOutcome& BatchRun::of(std::int64_t number) const {
+  return *std::find_if(outcomes.begin(), outcomes.end(),
+                       [&](const BatchOutcome& outcome) { return outcome.number == number; });
+}
+
+BatchJob batch_job(std::int64_t number, std::vector<TokenId> prompt, std::int64_t max_tokens) {
+  BatchJob job;
+  job.number = number;
+  job.prompt = std::move(prompt);
+  job.stop.max_tokens = max_tokens;
+  return job;
+}
+
+std::vector<Alone> each_alone(const Model& model, Ops& ops, const BatchSetting& setting,
+                              const std::vector<BatchJob>& jobs) {
+  std::vector<Alone> all;
+  for (const BatchJob& job : jobs) {
+    Forward forward = make_forward(model, ops, setting.engine, 16, 16);
+    KvCache cache(ops, forward.plan(), setting.engine.kv);
+    SamplingOptions sampling = setting.options.sampling;
+    sampling.seed = job.seed;
+    DecodeRequest request;
+    request.prompt = job.prompt;
+    request.stop = job.stop;
+    request.exit = setting.options.exit;
+    request.hash_logits = true;
+    Alone alone;
+    try {
+      alone.answer = decode(forward, cache, Sampler(sampling, model.config().vocab), request);
+    } catch (const Error& error) {
+      alone.error = error.what();
+    }
+    all.push_back(std::move(alone));
+  }
+  return all;
+}
+
+BatchRun run_batch(const Model& model, Ops& ops, const BatchSetting& setting,
+                   const std::vector<BatchJob>& jobs,
+                   const std::function<void(const BatchStats&)>& progress) {
+  BatchOptions options = setting.options;
+  options.kv = setting.engine.kv;
+  options.hash_logits = true;
+  const std::int32_t rows = setting.rows > 0 ? setting.rows : options.lanes + 16;
+  const bool exits = options.exit.kind != ExitRule::Kind::none;
+  Forward forward =
+      make_forward(model, ops, setting.engine, rows, rows + (exits ? options.lanes : 0));
+  std::optional<PrefixPool> pool;
+  if (!setting.pool_folder.empty()) {
+    pool.emplace(setting.pool_folder, cache_identity(forward, options.kv));
+    options.pool = &*pool;
+  }
+  BatchRun run;
+  std::size_t taken = 0;
+  std::map<std::int64_t, std::size_t> index;  // of a number
+  for (std::size_t i = 0; i < jobs.size(); ++i) index[jobs[i].number] = i;
+  REQUIRE(index.size() == jobs.size());
+  std::set<std::size_t> unfinished;
+  const auto next = [&]() -> std::optional<BatchJob> {
+    if (taken == jobs.size()) return std::nullopt;
+    unfinished.insert(taken);
+    CHECK(static_cast<std::int64_t>(taken - *unfinished.begin()) < options.in_sight);
+    return jobs[taken++];
+  };
+  const auto done = [&](BatchOutcome outcome) {
+    CHECK(unfinished.erase(index.at(outcome.number)) == 1);
+    run.outcomes.push_back(std::move(outcome));
+  };
+  run.stats = generate_batch(forward, options, next, done, progress);
+  CHECK(taken == jobs.size());
+  CHECK(unfinished.empty());
+  check_statistics(run, options, forward.plan().loops);
+  return run;
+}
+
+void fill_pool(const Model& model, Ops& ops, const BatchSetting& setting,
+               const std::vector<std::vector<TokenId>>& prefixes) {
+  Forward forward = make_forward(model, ops, setting.engine, 16, 16);
+  PrefixPool pool(setting.pool_folder, cache_identity(forward, setting.engine.kv));
+  pool.prepare(PoolSettings{.capacity = 100});
+  register_prefixes(forward, setting.engine.kv, pool, prefixes, 0);
+}
+
+void damage_pool(const BatchSetting& setting) {
+  for (const auto& file : std::filesystem::recursive_directory_iterator(setting.pool_folder)) {
+    if (file.path().extension() != ".safetensors") continue;
+    std::string content = file_content(file.path());
+    content.back() = static_cast<char>(content.back() ^ 16);
+    write_content(file.path(), content);
+  }
+}
+
+void check_equal(const BatchOutcome& outcome, const Alone& alone) {
+  CHECK(outcome.error == alone.error);
+  if (!alone.error.empty()) return;
+  const Answer &got = outcome.answer, &expected = alone.answer;
+  CHECK(got.tokens == expected.tokens);
+  CHECK(got.stop.kind == expected.stop.kind);
+  CHECK(got.stop.matched == expected.stop.matched);
+  CHECK(got.stats.logits_hash == expected.stats.logits_hash);
+  CHECK(got.stats.generated == expected.stats.generated);
+  CHECK(got.stats.exits == expected.stats.exits);
+  CHECK(got.stats.loops_saved == expected.stats.loops_saved);
+  CHECK(got.stats.rows == expected.stats.rows);
+  if (got.stats.generated > 0) {
+    CHECK(got.stats.prefilled + got.stats.reused == expected.stats.prefilled);
+  }
+}
+
+void check_equal(const BatchRun& run, const std::vector<BatchJob>& jobs,
+                 const std::vector<Alone>& alone) {
+  CHECK(run.outcomes.size() == jobs.size());
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    INFO("job " << jobs[i].number);
+    check_equal(run.of(jobs[i].number), alone[i]);
+  }
+}
+
+}  // namespace tinyloop

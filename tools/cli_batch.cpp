@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options that say how many sequences advance together, which, and whose lines they are.
+// What a schedule does is lib/schedule's business.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "cli.h"
+
+namespace tinyloop::cli {
+namespace {
+
+constexpr std::int32_t kMostLanes = 4096, kAutoLanes = 32;
+constexpr std::string_view kAuto = "auto";
+
+std::optional<std::int64_t> parse_count(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// "8G"; the letters are powers of 1024.
+std::int64_t parse_bytes(std::string_view text) {
+  std::string_view digits = text;
+  int shift = 0;
+  if (!text.empty()) {
+    const std::size_t unit = std::string_view("KMG").find(text.back());
+    if (unit != std::string_view::npos) {
+      shift = 10 * (static_cast<int>(unit) + 1);
+      digits.remove_suffix(1);
+    }
+  }
+  const auto count = parse_count(digits);
+  if (!count || *count < 1 || *count > INT64_MAX >> shift) {
+    throw Error(ErrorKind::usage, "--memory: '{}' is not a number of bytes such as 800M or 8G",
+                text);
+  }
+  return *count << shift;
+}
+
+// What this process may still take: of the machine, or of its control group if that is less.
+std::int64_t available_memory() {
+  std::int64_t bytes = INT64_MAX;
+  std::ifstream machine("/proc/meminfo");
+  for (std::string word; machine >> word;) {
+    std::int64_t kilobytes = 0;
+    if (word == "MemAvailable:" && machine >> kilobytes) bytes = kilobytes * 1024;
+  }
+  std::int64_t most = 0, used = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> most &&
+      std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
+    bytes = std::min(bytes, std::max<std::int64_t>(most - used, 1));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void BatchFlags::add(CLI::App& app) {
+  app.add_option("--lanes", lanes_,
+                 "Sequences that advance together, or auto: as many as --memory allows")
+      ->type_name("N")
+      ->default_str(lanes_);
+  app.add_option("--memory", memory_,
+                 "Bytes of keys and values at most, such as 8G; default: no limit, with --lanes "
+                 "auto half of what is available")
+      ->type_name("BYTES");
+  app.add_option("--schedule", schedule_,
+                 "Whether a free place waits for all lanes to end or is filled at once")
+      ->check(CLI::IsMember({"lockstep", "continuous"}))
+      ->type_name("SCHEDULE")
+      ->default_str(schedule_);
+  app.add_option("--group", group_,
+                 "Which jobs run next to each other and share what they have in common")
+      ->check(CLI::IsMember({"prefix", "key", "none"}))
+      ->type_name("BY")
+      ->default_str(group_);
+  app.add_option("--shard", shard_, "Only every n-th line, from the one with number i + 1 on")
+      ->type_name("I/N");
+}
+
+BatchOptions BatchFlags::options() const {
+  BatchOptions options;
+  options.schedule = schedule_ == "lockstep" ? BatchSchedule::lockstep : BatchSchedule::continuous;
+  options.grouping = group_ == "none"  ? BatchGrouping::none
+                     : group_ == "key" ? BatchGrouping::key
+                                       : BatchGrouping::prefix;
+  if (!memory_.empty()) options.memory = static_cast<std::size_t>(parse_bytes(memory_));
+  if (lanes_ == kAuto) {
+    // The memory decides how many of these are in use: many short jobs or a few long ones.
+    options.lanes = kAutoLanes;
+    if (memory_.empty()) options.memory = static_cast<std::size_t>(available_memory() / 2);
+    return options;
+  }
+  const auto lanes = parse_count(lanes_);
+  if (!lanes || *lanes < 1 || *lanes > kMostLanes) {
+    throw Error(ErrorKind::usage, "--lanes: '{}' is not an integer from 1 to {} or auto", lanes_,
+                kMostLanes);
+  }
+  options.lanes = static_cast<std::int32_t>(*lanes);
+  return options;
+}
+
+LineShare BatchFlags::share() const {
+  if (shard_.empty()) return {};
+  const std::string_view text = shard_;
+  const std::size_t slash = text.find('/');
+  const auto index = parse_count(text.substr(0, slash));
+  const auto of =
+      slash == std::string_view::npos ? std::nullopt : parse_count(text.substr(slash + 1));
+  if (!index || !of || *index < 0 || *index >= *of) {
+    throw Error(ErrorKind::usage, "--shard: '{}' is not I/N with I from 0 to N - 1", text);
+  }
+  return {*index, *of};
+}
+
+}  // namespace tinyloop::cli
