@@ -151,7 +151,7 @@ TL_DEVICE void score_block(const AttentionCall& call, Shared<kQueries>& shared) 
   const unsigned char* tile = shared.tiles[position / 16];
   float acc[kQ][kP] = {};
   if (tile != nullptr) {
-    const unsigned char* keys = tile + call.layout.scale_bytes;
+    const unsigned char* keys = in_global(tile + call.layout.scale_bytes);
     const float* q = &shared.q[0][first_query];
     const std::int32_t head_dim = call.layout.head_dim;
     TL_UNROLL_BY(16)
@@ -170,7 +170,7 @@ TL_DEVICE void score_block(const AttentionCall& call, Shared<kQueries>& shared) 
   for (int p = 0; p < kP; ++p) {
     float key_scale = 1.0f;
     if (kScaled<kMode> && tile != nullptr) {
-      key_scale = reinterpret_cast<const float*>(tile)[(position + p) % 16];
+      key_scale = reinterpret_cast<const float*>(in_global(tile))[(position + p) % 16];
     }
     TL_UNROLL
     for (int i = 0; i < kQ; ++i) {
@@ -207,7 +207,7 @@ TL_DEVICE void softmax_block(const AttentionCall& call, Shared<kQueries>& shared
       sum = sum + p;
       const unsigned char* tile = shared.tiles[t];
       if (kScaled<kMode> && tile != nullptr) {
-        p = p * reinterpret_cast<const float*>(tile + call.layout.key_bytes)[lane];
+        p = p * reinterpret_cast<const float*>(in_global(tile + call.layout.key_bytes))[lane];
       }
       score = p;
     }
@@ -263,7 +263,7 @@ TL_DEVICE void weigh_block(const AttentionCall& call, const Shared<kQueries>& sh
                               share.channel / 16 * 16 * kVectorBytes<kMode>;
   const auto load_v = [&](float(&v)[kC], std::int32_t position) {
     load_values<kMode, kC>(
-        v, shared.tiles[position / 16] + values + position % 16 * kVectorBytes<kMode>,
+        v, in_global(shared.tiles[position / 16] + values + position % 16 * kVectorBytes<kMode>),
         share.channel % 16);
   };
   const auto each_alone = [&](std::int32_t first, std::int32_t end) {

@@ -4,6 +4,7 @@
 #include "cuda_ops.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "error.h"
 
@@ -185,6 +186,29 @@ void CudaOps::rms_norm(Rows y, Rows x, DevicePtr weight, std::int64_t rows, std:
 
 void CudaOps::gated_silu(Rows out, Rows gate_up, std::int64_t rows, std::int64_t width) {
   if (rows > 0) queue_.kernel("gated_silu", kernels_.gated_silu, out, gate_up, rows, width);
+}
+
+bool CudaOps::top_k(Rows logits, std::int64_t rows, std::int64_t vocab, std::int32_t k,
+                    TopLogits& best) {
+  if (k < 1 || k > std::min<std::int64_t>(vocab, cuda::kMostTopK)) return false;
+  const cuda::Workspace memory = workspace(cuda::top_k_workspace_bytes(rows, vocab, k));
+  const auto count = static_cast<std::size_t>(rows * k);
+  const auto row_count = static_cast<std::size_t>(rows);
+  const std::size_t bytes = count * sizeof(float) + count * sizeof(TokenId) + row_count * 4;
+  std::byte* results = scratch(best_, bytes);
+  auto* values = reinterpret_cast<float*>(results);
+  auto* ids = reinterpret_cast<TokenId*>(values + count);
+  auto* not_finite = reinterpret_cast<std::int32_t*>(ids + count);
+  queue_.kernel("top_k", kernels_.top_k, values, ids, not_finite, logits, rows, vocab, k, memory);
+  std::vector<std::byte> host(bytes);
+  download(host.data(), {results}, bytes);
+  best.values.resize(count);
+  best.ids.resize(count);
+  best.not_finite.resize(row_count);
+  std::memcpy(best.values.data(), host.data(), count * sizeof(float));
+  std::memcpy(best.ids.data(), host.data() + count * sizeof(float), count * sizeof(TokenId));
+  std::memcpy(best.not_finite.data(), host.data() + 2 * count * sizeof(float), row_count * 4);
+  return true;
 }
 
 void CudaOps::rotate(Rows qkv, std::int64_t rows, const RotateShape& shape, DevicePtr angles,

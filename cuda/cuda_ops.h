@@ -61,6 +61,8 @@ class CudaOps final : public Ops {
                 float eps) override;
   void matmul(Rows y, Rows x, const Matrix& w, std::int64_t rows) override;
   void gated_silu(Rows out, Rows gate_up, std::int64_t rows, std::int64_t width) override;
+  bool top_k(Rows logits, std::int64_t rows, std::int64_t vocab, std::int32_t k,
+             TopLogits& best) override;
 
   void rotate(Rows qkv, std::int64_t rows, const RotateShape& shape, DevicePtr angles,
               DevicePtr bias, DevicePtr q_norm, DevicePtr k_norm) override;
@@ -99,7 +101,7 @@ class CudaOps final : public Ops {
   cuda::DeviceMemory memory_;
   cuda::Transfers transfers_;
   cuda::WorkQueue queue_;
-  Scratch workspace_, counters_, plain_weights_, plain_rows_;
+  Scratch workspace_, counters_, plain_weights_, plain_rows_, best_;
   std::map<std::pair<const std::byte*, std::size_t>, AttachedCopy> attached_;
   std::vector<KvSegment> all_segments_;
   std::vector<cuda::KvSequence> all_sequences_;

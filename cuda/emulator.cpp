@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(__SANITIZE_THREAD__)
@@ -147,7 +149,7 @@ class Emulator {
   std::string where() const;
 
   std::byte* stacks_ = nullptr;
-  std::vector<Fibre> fibres_;
+  std::deque<Fibre> fibres_;  // suspended fibres hold references to theirs
   std::vector<Warp> warps_;
   Meeting barrier_;
   std::unique_ptr<std::byte[]> shared_;
@@ -200,6 +202,8 @@ void Emulator::prepare(std::uint32_t thread) {
   fibre.context.prepare(stack(thread), kStackBytes, &Emulator::enter);
 #if defined(__SANITIZE_ADDRESS__)
   fibre.fake_stack = nullptr;
+  // Of a kernel that was abandoned; its frames never end.
+  __asan_unpoison_memory_region(stack(thread), kStackBytes);
 #endif
 #if defined(__SANITIZE_THREAD__)
   if (fibre.tsan_fibre != nullptr) __tsan_destroy_fiber(fibre.tsan_fibre);

@@ -61,6 +61,12 @@ TL_DEVICE std::int32_t atomic_add(std::int32_t* at, std::int32_t value) {
 TL_DEVICE void atomic_or(std::uint32_t* at, std::uint32_t bits) { atomicOr(at, bits); }
 TL_DEVICE void atomic_and(std::uint32_t* at, std::uint32_t bits) { atomicAnd(at, bits); }
 
+// Tells the compiler that a pointer that came out of a table is one to global memory.
+template <typename T>
+TL_DEVICE T* in_global(T* at) {
+  __builtin_assume(__isGlobal(at));
+  return at;
+}
 // What is read once, past the caches; what other blocks have written in this launch.
 TL_DEVICE uint4 load_once(const uint4* at) { return __ldcs(at); }
 TL_DEVICE float load_written(const float* at) { return __ldcg(at); }
@@ -142,6 +148,10 @@ TL_DEVICE std::int32_t atomic_add(std::int32_t* at, std::int32_t value) {
 TL_DEVICE void atomic_or(std::uint32_t* at, std::uint32_t bits) { *at |= bits; }
 TL_DEVICE void atomic_and(std::uint32_t* at, std::uint32_t bits) { *at &= bits; }
 
+template <typename T>
+TL_DEVICE T* in_global(T* at) {
+  return at;
+}
 TL_DEVICE uint4 load_once(const uint4* at) { return *at; }
 TL_DEVICE float load_written(const float* at) { return *at; }
 TL_DEVICE void prefetch(const void*) {}

@@ -8,4 +8,9 @@ namespace tinyloop {
 
 using TokenId = std::int32_t;  // 0 .. vocab-1
 
+struct TokenLogit {  // one of the best ids of a position
+  TokenId id = 0;
+  float logit = 0.0f;
+};
+
 }  // namespace tinyloop

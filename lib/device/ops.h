@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "device/kv_tile.h"
 #include "model/packed_matrix.h"
@@ -75,6 +76,12 @@ struct AttentionShape {
   float scale = 1.0f;       // of the scores
 };
 
+struct TopLogits {  // see Ops::top_k
+  std::vector<float> values;
+  std::vector<TokenId> ids;
+  std::vector<std::int32_t> not_finite;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -121,6 +128,13 @@ class Ops {
   virtual void matmul(Rows y, Rows x, const Matrix& w, std::int64_t rows) = 0;
   // out[r][0..width) = silu(gate_up[r][0..width)) * gate_up[r][width..2 width), silu(x) = x / (1 + exp(-x))
   virtual void gated_silu(Rows out, Rows gate_up, std::int64_t rows, std::int64_t width) = 0;
+
+  // The k greatest of each row of logits [rows][vocab], best first, of equals the lowest id first: values and ids [rows][k] and
+  // whether each row has a NaN or infinite logit [rows], in host memory. False, and nothing is done, where the device has no
+  // such operation for this k: then the logits are to be downloaded.
+  virtual bool top_k(Rows /*logits*/, std::int64_t /*rows*/, std::int64_t /*vocab*/, std::int32_t /*k*/, TopLogits& /*best*/) {
+    return false;
+  }
 
   // --- attention ----------------------------------------------------------------------------------------------------
   // In place on qkv[r] = q [heads][head_dim] | k [kv_heads][head_dim] | v: adds bias (if given) to q and k, applies the

@@ -5,6 +5,7 @@
 
 #include <cassert>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "engine/forward_memory.h"
@@ -154,9 +155,15 @@ void Forward::pass(std::span<Row> rows) {
 // x = state; coda(x); logits = head(norm(x)).
 std::span<const float> Forward::leave(std::span<const Row> rows,
                                       std::span<const std::int32_t> wanted) {
+  leave_on_device(rows, wanted);
+  return logits();
+}
+
+void Forward::leave_on_device(std::span<const Row> rows, std::span<const std::int32_t> wanted) {
   const ModelConfig& config = model_.config();
   Memory& m = *memory_;
-  if (rows.empty() || (wanted.empty() && config.coda_layers == 0)) return {};
+  m.head_rows = 0;
+  if (rows.empty() || (wanted.empty() && config.coda_layers == 0)) return;
   const auto count = static_cast<std::int64_t>(rows.size());
   const auto eps = static_cast<float>(config.norm_eps);
   place(rows);
@@ -177,13 +184,13 @@ std::span<const float> Forward::leave(std::span<const Row> rows,
         m.layers[static_cast<std::size_t>(config.prelude_layers + config.core_layers + layer)],
         count);
   }
-  if (wanted.empty()) return {};
+  if (wanted.empty()) return;
   const auto asked = static_cast<std::int64_t>(wanted.size());
   ops_.gather(m.normed, m.x, wanted, config.hidden);
   if (config.final_norm) {
     ops_.rms_norm(m.normed, m.normed, m.final_norm, asked, config.hidden, eps);
   }
-  return run_head(asked);
+  run_head(asked);
 }
 
 void Forward::reserve_logits(std::int64_t rows) {
@@ -192,15 +199,42 @@ void Forward::reserve_logits(std::int64_t rows) {
 }
 
 // logits = head(normed)
-std::span<const float> Forward::run_head(std::int64_t rows) {
+void Forward::run_head(std::int64_t rows) {
   const std::int64_t vocab = model_.config().vocab;
   Memory& m = *memory_;
   m.head_rows = rows;
-  m.host_logits.resize(static_cast<std::size_t>(rows * vocab));
+  m.best_k = 0;
   reserve_logits(rows);
   ops_.matmul({m.logits.ptr(), vocab}, m.normed, m.head, rows);
+  ops_.submit();
+}
+
+std::span<const float> Forward::logits() {
+  Memory& m = *memory_;
+  m.host_logits.resize(static_cast<std::size_t>(m.head_rows * model_.config().vocab));
   ops_.download(m.host_logits.data(), m.logits.ptr(), m.host_logits.size() * sizeof(float));
   return m.host_logits;
+}
+
+std::vector<TokenLogit> Forward::best(std::int64_t row, std::int64_t k) {
+  const std::int64_t vocab = model_.config().vocab;
+  Memory& m = *memory_;
+  assert(row < m.head_rows && k > 0);
+  if (m.best_k != k) {
+    if (k > std::numeric_limits<std::int32_t>::max() ||
+        !ops_.top_k({m.logits.ptr(), vocab}, m.head_rows, vocab, static_cast<std::int32_t>(k),
+                    m.best)) {
+      return {};
+    }
+    m.best_k = k;
+  }
+  std::vector<TokenLogit> candidates;
+  if (m.best.not_finite[static_cast<std::size_t>(row)] != 0) return candidates;
+  for (std::int64_t i = row * k; i < (row + 1) * k; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    candidates.push_back({m.best.ids[at], m.best.values[at]});
+  }
+  return candidates;
 }
 
 std::span<const float> Forward::head_inputs() {
@@ -213,7 +247,8 @@ std::span<const float> Forward::head_inputs() {
 std::span<const float> Forward::head(std::span<const float> vector) {
   assert(static_cast<std::int64_t>(vector.size()) == model_.config().hidden);
   ops_.upload(memory_->normed.data, vector.data(), vector.size_bytes());
-  return run_head(1);
+  run_head(1);
+  return logits();
 }
 
 // One transformer block on m.x; m.places says which plane each row uses.

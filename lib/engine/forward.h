@@ -15,6 +15,7 @@
 #include "model/initial_state.h"
 #include "model/loop_plan.h"
 #include "model/model.h"
+#include "token.h"
 
 namespace tinyloop {
 
@@ -63,6 +64,13 @@ class Forward {
   // [wanted][vocab], valid until the next call.
   std::span<const float> leave(std::span<const Row> rows, std::span<const std::int32_t> wanted);
 
+  // The same in two steps: the logits stay on the device until one of these asks for them. best():
+  // the k greatest of row `wanted[row]`, best first; nothing where the device does not choose or a
+  // logit is not finite, and then logits() is the way.
+  void leave_on_device(std::span<const Row> rows, std::span<const std::int32_t> wanted);
+  std::span<const float> logits();
+  std::vector<TokenLogit> best(std::int64_t row, std::int64_t k);
+
   // Room for the logits of so many rows, where caches may take all memory before they are wanted.
   void reserve_logits(std::int64_t rows);
 
@@ -108,7 +116,7 @@ class Forward {
   void project(const Layer& layer, std::int64_t rows);
   void round_inputs(std::int64_t rows);
   void run_mlp(const Layer& layer, std::int64_t rows);
-  std::span<const float> run_head(std::int64_t rows);
+  void run_head(std::int64_t rows);
 
   const Model& model_;
   Ops& ops_;

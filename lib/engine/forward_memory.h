@@ -73,6 +73,8 @@ struct Forward::Memory {
   std::vector<KvSegments> sequences;
   KvGeometry geometry;
   std::int64_t head_rows = 0;  // of the latest leave
+  std::int64_t best_k = 0;     // of `best`; 0: not asked for
+  TopLogits best;
   std::vector<float> host_angles, host_rows, host_logits;
 };
 

@@ -60,24 +60,6 @@ std::vector<double> adjusted(std::span<const float> logits, const SamplingOption
   return values;
 }
 
-// The order of candidates everywhere: greater value first, among equals the lower id.
-struct Better {
-  const std::vector<double>& values;
-  bool operator()(TokenId a, TokenId b) const {
-    const double left = values[static_cast<std::size_t>(a)],
-                 right = values[static_cast<std::size_t>(b)];
-    return left > right || (left == right && a < b);
-  }
-};
-
-// The k best of `candidates`, best first.
-std::vector<TokenId> best_first(const std::vector<TokenId>& candidates, std::size_t k,
-                                const Better& better) {
-  std::vector<TokenId> best(std::min(k, candidates.size()));
-  std::partial_sort_copy(candidates.begin(), candidates.end(), best.begin(), best.end(), better);
-  return best;
-}
-
 }  // namespace
 
 void validate(const SamplingOptions& options, std::int64_t vocab) {
@@ -102,6 +84,34 @@ void validate(const SamplingOptions& options, std::int64_t vocab) {
     require(bias <= kHuge, "--logit-bias", bias, "a finite number or -inf");
   }
 }
+
+struct Sampler::Choice {
+  TokenId id;
+  double value;
+  // The order everywhere: greater value first, among equals the lower id.
+  bool operator<(const Choice& other) const {
+    return value > other.value || (value == other.value && id < other.id);
+  }
+};
+
+namespace {
+
+// The k best, best first.
+template <typename Choice>
+std::vector<Choice> best_first(const std::vector<Choice>& choices, std::size_t k) {
+  std::vector<Choice> best(std::min(k, choices.size()));
+  std::partial_sort_copy(choices.begin(), choices.end(), best.begin(), best.end());
+  return best;
+}
+
+template <typename Choice>
+std::vector<TokenId> ids_of(const std::vector<Choice>& choices) {
+  std::vector<TokenId> ids;
+  for (const Choice& choice : choices) ids.push_back(choice.id);
+  return ids;
+}
+
+}  // namespace
 
 Sampler::Sampler(SamplingOptions options, std::int64_t vocab)
     : options_(std::move(options)), vocab_(vocab) {
@@ -131,40 +141,63 @@ std::vector<TokenId> Sampler::ranked(std::span<const float> logits, const Histor
   }
   if (options_.temperature == 0.0 && count == 1) return {best};
 
-  std::vector<TokenId> candidates;
-  candidates.reserve(values.size());
+  std::vector<Choice> choices;
+  choices.reserve(values.size());
   for (std::size_t id = 0; id < values.size(); ++id) {
-    if (values[id] != kNever) candidates.push_back(static_cast<TokenId>(id));
+    if (values[id] != kNever) choices.push_back({static_cast<TokenId>(id), values[id]});
   }
-  if (options_.temperature == 0.0) return best_first(candidates, count, Better{values});
+  if (options_.temperature == 0.0) return ids_of(best_first(choices, count));
+  const auto top_k =
+      options_.top_k == 0 ? choices.size() : static_cast<std::size_t>(options_.top_k);
+  if (top_k < choices.size() || options_.top_p < 1.0) choices = best_first(choices, top_k);
+  return drawn(std::move(choices), best_value, position, count);
+}
+
+std::int64_t Sampler::candidates_needed() const {
+  if (!options_.logit_bias.empty() || options_.repetition_penalty != 1.0 ||
+      options_.presence_penalty != 0.0 || options_.frequency_penalty != 0.0) {
+    return 0;
+  }
+  if (options_.temperature == 0.0) return 1;
+  return options_.top_k < vocab_ ? options_.top_k : 0;
+}
+
+TokenId Sampler::pick(std::span<const TokenLogit> best, std::int64_t position) const {
+  assert(!best.empty());
+  std::vector<Choice> choices;
+  for (const TokenLogit& candidate : best) {
+    choices.push_back({candidate.id, static_cast<double>(candidate.logit)});
+  }
+  if (options_.temperature == 0.0) return choices.front().id;
+  const double best_value = choices.front().value;
+  return drawn(std::move(choices), best_value, position, 1).front();
+}
+
+// What top-p and min-p leave of the choices that top-k left, drawn by Gumbel-max; best first where
+// top-p is on.
+std::vector<TokenId> Sampler::drawn(std::vector<Choice> choices, double best_value,
+                                    std::int64_t position, std::size_t count) const {
   // Relative to the best, so that no temperature can overflow: the best is 0, all others are below,
   // at worst -infinity.
-  const auto scaled = [&](TokenId id) {
-    return (values[static_cast<std::size_t>(id)] - best_value) / options_.temperature;
+  const auto scaled = [&](const Choice& choice) {
+    return (choice.value - best_value) / options_.temperature;
   };
-  const auto top_k =
-      options_.top_k == 0 ? candidates.size() : static_cast<std::size_t>(options_.top_k);
-  if (top_k < candidates.size() || options_.top_p < 1.0) {
-    candidates = best_first(candidates, top_k, Better{values});
-  }
   if (options_.top_p < 1.0) {
     std::vector<double> sums;  // of the probabilities times a common factor, best first
-    sums.reserve(candidates.size());
+    sums.reserve(choices.size());
     double sum = 0.0;
-    for (const TokenId id : candidates) sums.push_back(sum += exact_exp(scaled(id)));
+    for (const Choice& choice : choices) sums.push_back(sum += exact_exp(scaled(choice)));
     const auto enough = std::lower_bound(sums.begin(), sums.end(), options_.top_p * sum);
-    candidates.resize(
-        std::min(static_cast<std::size_t>(enough - sums.begin()) + 1, candidates.size()));
+    choices.resize(std::min(static_cast<std::size_t>(enough - sums.begin()) + 1, choices.size()));
   }
   if (options_.min_p > 0.0) {
-    std::erase_if(candidates, [&](TokenId id) { return exact_exp(scaled(id)) < options_.min_p; });
+    std::erase_if(choices,
+                  [&](const Choice& choice) { return exact_exp(scaled(choice)) < options_.min_p; });
   }
-
-  std::vector<double> scores(values.size(), kNever);
-  for (const TokenId id : candidates) {
-    scores[static_cast<std::size_t>(id)] = scaled(id) + gumbel(options_.seed, position, id);
+  for (Choice& choice : choices) {
+    choice.value = scaled(choice) + gumbel(options_.seed, position, choice.id);
   }
-  return best_first(candidates, count, Better{scores});
+  return ids_of(best_first(choices, count));
 }
 
 double log_probability(std::span<const float> logits, TokenId id) {

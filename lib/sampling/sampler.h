@@ -50,14 +50,24 @@ class Sampler {
   // or infinity in the model's logits, and if the bias left no candidate.
   TokenId pick(std::span<const float> logits, const History& history, std::int64_t position) const;
 
-  // The `count` (at least 1) first choices, fewer if there are no more candidates: the first is what
-  // pick() gives, the second what it would give if the first were impossible, and so on.
+  // How many of the best logits are enough for pick() and ranked(): those below need no others. 0:
+  // all are needed, since options change their order or the choice is among all.
+  std::int64_t candidates_needed() const;
+  // pick() from that many of the best finite logits, best first, of equals the lowest id first.
+  TokenId pick(std::span<const TokenLogit> best, std::int64_t position) const;
+
+  // The `count` (at least 1) first choices, fewer if there are no more candidates: the first is
+  // what pick() gives, the second what it would give if the first were impossible, and so on.
   std::vector<TokenId> ranked(std::span<const float> logits, const History& history,
                               std::int64_t position, std::size_t count) const;
 
   const SamplingOptions& options() const { return options_; }
 
  private:
+  struct Choice;  // an id and its value in double
+  std::vector<TokenId> drawn(std::vector<Choice> choices, double best_value, std::int64_t position,
+                             std::size_t count) const;
+
   SamplingOptions options_;
   std::int64_t vocab_;
 };

@@ -139,14 +139,27 @@ std::span<const float> AnswerStream::select_last(KvCache& cache) {
 TokenId AnswerStream::take(std::span<const float> logits, std::span<const TokenId> drafts) {
   if (hash_) XXH3_64bits_update(hash_->state.get(), logits.data(), logits.size_bytes());
   if (request_.picked_from) request_.picked_from(logits);
-  DecodeStats& stats = answer_.stats;
-  std::vector<TokenId>& tokens = answer_.tokens;
   TokenId id = 0;
   try {
-    id = sampler_.pick(logits, {request_.prompt, tokens}, position());
+    id = sampler_.pick(logits, {request_.prompt, answer_.tokens}, position());
   } catch (const Error& error) {
-    throw Error(error.kind(), "step {}: {}", tokens.size() + 1, error.what());
+    throw Error(error.kind(), "step {}: {}", answer_.tokens.size() + 1, error.what());
   }
+  return accept(id, drafts);
+}
+
+TokenId AnswerStream::take_on_device() {
+  const std::int64_t needed = sampler_.candidates_needed();
+  if (needed > 0 && !hash_ && !request_.picked_from) {
+    const std::vector<TokenLogit> best = forward_.best(0, needed);
+    if (!best.empty()) return accept(sampler_.pick(best, position()), {});
+  }
+  return take(forward_.logits());
+}
+
+TokenId AnswerStream::accept(TokenId id, std::span<const TokenId> drafts) {
+  DecodeStats& stats = answer_.stats;
+  std::vector<TokenId>& tokens = answer_.tokens;
   if (tokens.empty()) stats.first_token_ms = milliseconds();
   const auto found = std::find(drafts.begin(), drafts.end(), id);
   stats.verified += found - drafts.begin() + (found != drafts.end() ? 1 : 0);

@@ -39,6 +39,9 @@ class AnswerStream {
   void end_prompt();
   // Picks the next token of the answer. `drafts`: what was guessed for it, best guess first.
   TokenId take(std::span<const float> logits, std::span<const TokenId> drafts = {});
+  // The same from the latest leave_on_device(), of one row: where the sampler needs only the best
+  // logits and the device can choose them, no others travel.
+  TokenId take_on_device();
   // Up to `count` guesses at the token after the answer's tokens and `drafts`, best first; none if
   // these logits allow none.
   std::vector<TokenId> guess(std::span<const float> logits, std::span<const TokenId> drafts,
@@ -49,6 +52,7 @@ class AnswerStream {
  private:
   using Clock = std::chrono::steady_clock;
   double milliseconds() const;
+  TokenId accept(TokenId id, std::span<const TokenId> drafts);
   bool selects() const { return request_.exit.kind != ExitRule::Kind::none; }
   std::span<const float> select_last(KvCache& cache);
 

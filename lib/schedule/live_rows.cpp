@@ -12,6 +12,13 @@ LiveRows::LiveRows(Forward& forward, const ExitRule& rule, DecodeStats& stats, s
   assert(forward.slots() >= (rule.kind == ExitRule::Kind::none ? lanes : 2 * lanes));
 }
 
+void LiveRows::leave_on_device(const LiveRow& row) {
+  Row leaving = row.row;
+  if (rule_.select_only && row.exit_loops > 0) leaving.slot += lanes_;
+  const std::int32_t wanted = 0;
+  forward_.leave_on_device({&leaving, 1}, {&wanted, 1});
+}
+
 std::vector<LiveRow*> LiveRows::all_of(std::span<LiveRow> rows) {
   std::vector<LiveRow*> all;
   for (LiveRow& row : rows) all.push_back(&row);

@@ -41,6 +41,8 @@ class LiveRows {
                                std::span<const std::int32_t> wanted);
   // A token was picked from this row's last logits.
   void confirm(const LiveRow& row);
+  // leave() for one row whose logits stay on the device; see Forward::leave_on_device.
+  void leave_on_device(const LiveRow& row);
 
  private:
   static std::vector<LiveRow*> all_of(std::span<LiveRow> rows);

@@ -190,6 +190,53 @@ TEST_CASE("every schedule gives plain decoding's stream") {
   }
 }
 
+TEST_CASE("where only the best logits count, only they travel, and the answer is the same") {
+  CudaDevice device;
+  for (const TinyModel which : {TinyModel::m, TinyModel::tie}) {
+    const Model model = tiny(which, WeightType::f16);
+    const LoopPlan plan = make_loop_plan(model.config(), 4, 0);
+    Forward forward(model, device.ops(), plan, InitialStates::parse("", model.config()), 16, 16);
+    const std::vector<TokenId> prompt = {kTiePrompt, 3, kTiePrompt};
+    const auto run = [&](const SamplingOptions& options, bool all) {
+      DecodeRequest request;
+      request.prompt = prompt;
+      request.stop.max_tokens = 12;
+      request.hash_logits = all;  // which needs every one
+      KvCache cache(device.ops(), plan, KvMode::f16);
+      return generate(forward, cache, Sampler(options, model.config().vocab), request, {}).tokens;
+    };
+    for (const double temperature : {0.0, 1.0}) {
+      for (const std::int64_t top_k : {1, 7, 50}) {
+        SamplingOptions options;
+        options.temperature = temperature;
+        options.top_k = top_k;
+        options.seed = 11;
+        const std::vector<TokenId> all = run(options, true);
+        const std::int64_t before =
+            device.emulated() ? device.runtime().count("top_k") + device.runtime().count("launch")
+                              : 0;
+        CHECK(run(options, false) == all);
+        if (device.emulated()) {
+          CHECK(device.runtime().count("top_k") + device.runtime().count("launch") > before);
+        }
+      }
+    }
+  }
+  // NaN is told as on the way over all logits.
+  const Model broken = tiny(TinyModel::nan, WeightType::f32);
+  const LoopPlan plan = make_loop_plan(broken.config(), 2, 0);
+  Forward forward(broken, device.ops(), plan, InitialStates::parse("", broken.config()), 16, 16);
+  KvCache cache(device.ops(), plan, KvMode::f16);
+  const std::int32_t first = 0;
+  std::vector<Row> rows = {{&cache, 0, kNanId, 0, 0}};
+  cache.reserve(1);
+  forward.enter(rows);
+  forward.pass(rows);
+  forward.leave_on_device(rows, {&first, 1});
+  CHECK(forward.best(0, 5).empty());
+  CHECK(std::isnan(forward.logits()[0]));
+}
+
 TEST_CASE("store-h modes work on the device") {
   CudaDevice device;
   const Model model = tiny(TinyModel::m, WeightType::f16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel checks share: the devices under test, device memory between guard bands, seeded
-// random numbers.
+// What the kernel checks share: device memory between guard bands, seeded random numbers. Not the
+// devices under test: tested_devices.cpp, of which there is one for each executable.
 #include "kernels/kernel_runs.h"
 
 #include <doctest/doctest.h>
@@ -9,9 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-
-#include "device/backend.h"
-#include "guarded_ops.h"
 
 namespace tinyloop {
 namespace {
@@ -30,21 +27,6 @@ std::uint64_t test_seed() {
 }
 
 }  // namespace
-
-std::span<const TestedDevice> tested_devices() {
-  static const std::vector<TestedDevice> devices = [] {
-    std::vector<TestedDevice> made;
-    std::vector<std::string> isas = usable_isas();
-    for (auto isa = isas.rbegin(); isa != isas.rend(); ++isa) {  // portable is the last
-      for (const int threads : {1, 2, 3}) {
-        made.push_back({fmt::format("{} x {}", *isa, threads), make_ops("cpu", {*isa, threads})});
-      }
-    }
-    made.push_back({"guarded", std::make_unique<GuardedOps>(2)});
-    return made;
-  }();
-  return devices;
-}
 
 Random::Random(std::uint64_t stream) {
   std::seed_seq sequence{test_seed(), test_seed() >> 32, stream};

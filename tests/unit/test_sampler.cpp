@@ -153,6 +153,55 @@ TEST_CASE("pick equals the plain model for random options, logits and histories"
   CHECK(picked.size() > 40);  // not always the same few
 }
 
+TEST_CASE("pick from the best logits alone equals pick from all of them") {
+  std::mt19937_64 engine(31);
+  constexpr std::int64_t kVocab = 60;
+  int compared = 0;
+  for (int round = 0; round < 3000; ++round) {
+    SamplingOptions options;
+    options.temperature = round % 5 == 0 ? 0.0 : 0.1 + 0.3 * static_cast<double>(engine() % 8);
+    options.top_k = static_cast<std::int64_t>(engine() % 64);
+    if (engine() % 2 == 0) options.top_p = 0.1 + 0.1 * static_cast<double>(engine() % 9);
+    if (engine() % 2 == 0) options.min_p = 0.05 * static_cast<double>(engine() % 8);
+    options.seed = engine();
+    std::vector<float> logits;
+    for (int i = 0; i < kVocab; ++i) {  // with many ties
+      logits.push_back(static_cast<float>(engine() % 12) * 0.5f - 3.0f);
+    }
+    const Sampler sampler(options, kVocab);
+    const std::int64_t needed = sampler.candidates_needed();
+    CHECK((needed == 0) ==
+          (options.temperature > 0.0 && (options.top_k == 0 || options.top_k >= kVocab)));
+    if (needed == 0) continue;
+    std::vector<TokenLogit> best;
+    for (TokenId id = 0; id < kVocab; ++id) {
+      best.push_back({id, logits[static_cast<std::size_t>(id)]});
+    }
+    std::stable_sort(best.begin(), best.end(),
+                     [](const TokenLogit& a, const TokenLogit& b) { return a.logit > b.logit; });
+    best.resize(static_cast<std::size_t>(needed));
+    CHECK(sampler.pick(best, round) == sampler.pick(logits, {}, round));
+    ++compared;
+  }
+  CHECK(compared > 1000);
+}
+
+TEST_CASE("all logits are needed where something else than their order counts") {
+  const auto needed = [](auto change) {
+    SamplingOptions options;
+    change(options);
+    return Sampler(options, 100).candidates_needed();
+  };
+  CHECK(needed([](SamplingOptions&) {}) == 50);
+  CHECK(needed([](SamplingOptions& o) { o.temperature = 0.0; }) == 1);
+  CHECK(needed([](SamplingOptions& o) { o.top_k = 0; }) == 0);
+  CHECK(needed([](SamplingOptions& o) { o.top_k = 100; }) == 0);
+  CHECK(needed([](SamplingOptions& o) { o.logit_bias[3] = 1.0; }) == 0);
+  CHECK(needed([](SamplingOptions& o) { o.repetition_penalty = 1.1; }) == 0);
+  CHECK(needed([](SamplingOptions& o) { o.presence_penalty = 0.1; }) == 0);
+  CHECK(needed([](SamplingOptions& o) { o.frequency_penalty = 0.1; }) == 0);
+}
+
 TEST_CASE("pick follows the softmax of logits over temperature") {
   const std::vector<float> logits = {0.5f, -1.0f, 2.0f, 1.0f, 0.0f};
   SamplingOptions options = plain();
