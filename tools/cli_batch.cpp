@@ -24,25 +24,6 @@ std::optional<std::int64_t> parse_count(std::string_view text) {
   return value;
 }
 
-// "8G"; the letters are powers of 1024.
-std::int64_t parse_bytes(std::string_view text) {
-  std::string_view digits = text;
-  int shift = 0;
-  if (!text.empty()) {
-    const std::size_t unit = std::string_view("KMG").find(text.back());
-    if (unit != std::string_view::npos) {
-      shift = 10 * (static_cast<int>(unit) + 1);
-      digits.remove_suffix(1);
-    }
-  }
-  const auto count = parse_count(digits);
-  if (!count || *count < 1 || *count > INT64_MAX >> shift) {
-    throw Error(ErrorKind::usage, "--memory: '{}' is not a number of bytes such as 800M or 8G",
-                text);
-  }
-  return *count << shift;
-}
-
 // What this process may still take: of the machine, or of its control group if that is less.
 std::int64_t available_memory() {
   std::int64_t bytes = INT64_MAX;
@@ -90,7 +71,7 @@ BatchOptions BatchFlags::options() const {
   options.grouping = group_ == "none"  ? BatchGrouping::none
                      : group_ == "key" ? BatchGrouping::key
                                        : BatchGrouping::prefix;
-  if (!memory_.empty()) options.memory = static_cast<std::size_t>(parse_bytes(memory_));
+  if (!memory_.empty()) options.memory = parse_bytes("--memory", memory_);
   if (lanes_ == kAuto) {
     // The memory decides how many of these are in use: many short jobs or a few long ones.
     options.lanes = kAutoLanes;
@@ -105,6 +86,8 @@ BatchOptions BatchFlags::options() const {
   options.lanes = static_cast<std::int32_t>(*lanes);
   return options;
 }
+
+bool BatchFlags::guesses_memory() const { return lanes_ == kAuto && memory_.empty(); }
 
 LineShare BatchFlags::share() const {
   if (shard_.empty()) return {};

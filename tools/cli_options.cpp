@@ -68,23 +68,6 @@ std::map<TokenId, double> parse_logit_bias(std::string_view text) {
   return bias;
 }
 
-// "8G": a number of bytes with an optional K, M, G or T, powers of 1000.
-std::size_t parse_bytes(std::string_view text) {
-  constexpr std::string_view kUnits = "KMGT";
-  std::uint64_t factor = 1;
-  std::string_view digits = text;
-  if (const auto unit = digits.empty() ? std::string_view::npos : kUnits.find(digits.back());
-      unit != std::string_view::npos) {
-    for (std::size_t i = 0; i <= unit; ++i) factor *= 1000;
-    digits.remove_suffix(1);
-  }
-  const auto number = parse_number<std::uint64_t>(digits);
-  if (!number || *number == 0 || *number > Limits<std::int64_t>::max() / factor) {
-    throw Error(ErrorKind::usage, "--gpu-memory: '{}' is not a number of bytes such as 8G", text);
-  }
-  return *number * factor;
-}
-
 // One of the switches TINYLOOP_KV_INT8, TINYLOOP_KV_INT4.
 bool switched_on(const char* name) {
   const char* value = std::getenv(name);
@@ -127,6 +110,24 @@ template CLI::Option* add_number(CLI::App&, const std::string&, std::uint64_t&, 
 template CLI::Option* add_number(CLI::App&, const std::string&, double&, double, double,
                                  const std::string&);
 
+std::size_t parse_bytes(std::string_view option, std::string_view text) {
+  std::string_view digits = text;
+  int shift = 0;
+  if (!text.empty()) {
+    const std::size_t unit = std::string_view("KMG").find(text.back());
+    if (unit != std::string_view::npos) {
+      shift = 10 * (static_cast<int>(unit) + 1);
+      digits.remove_suffix(1);
+    }
+  }
+  const auto count = parse_number<std::int64_t>(digits);
+  if (!count || *count < 1 || *count > Limits<std::int64_t>::max() >> shift) {
+    throw Error(ErrorKind::usage, "{}: '{}' is not a number of bytes such as 800M or 8G", option,
+                text);
+  }
+  return static_cast<std::size_t>(*count) << shift;
+}
+
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description) {
   return app.add_option("--pool", folder, description)->type_name("DIR")->envname("TL_POOL");
 }
@@ -149,7 +150,8 @@ void DeviceOptions::add(CLI::App& app) {
       ->default_str("cpu")
       ->envname("TL_BACKEND");
   app.add_option_function<std::string>(
-         "--gpu-memory", [this](const std::string& text) { gpu_memory = parse_bytes(text); },
+         "--gpu-memory",
+         [this](const std::string& text) { gpu_memory = parse_bytes("--gpu-memory", text); },
          "Most memory of a GPU to use, such as 8G or 500M; default: what is free")
       ->type_name("BYTES");
   app.add_option("--isa", isa, "Instruction set; default: the best this CPU has")

@@ -108,6 +108,24 @@ TEST_CASE("a row with a logit that is not finite says so, and no other row") {
   }
 }
 
+// --- wide rows ----------------------------------------------------------------------------------
+
+TEST_CASE("rms_norm of rows that are fetched in several pieces") {
+  Random random(47);
+  for (const std::int64_t width : {4096, 4097, 9001}) {
+    const std::int64_t rows = 2;
+    const Floats x = random.floats(rows * width, 4.0f), weight = random.floats(width, 2.0f);
+    Floats expected;
+    for (const TestedDevice& device : tested_devices()) {
+      const GuardedRows in(*device.ops, rows, width, x), out(*device.ops, rows, width);
+      const GuardedRows factors(*device.ops, 1, width, weight);
+      device.ops->rms_norm(out.rows(), in.rows(), factors.ptr(), rows, width, 1e-5f);
+      if (expected.empty()) expected = out.read();
+      CHECK(same_bits(out.read(), expected));
+    }
+  }
+}
+
 // --- keys and values ----------------------------------------------------------------------------
 
 // One sequence of `planes` planes in one segment, filled with random keys and values.
