@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of the GPU's kernels no check of the CPU reaches: the choice of the greatest logits, copies
-// of positions, and that attention's ways of cutting the work give the same bits.
+// What of the GPU's kernels no check of the CPU reaches: the choice of the greatest logits, rows
+// wider than shared memory, copies of positions, and that attention's ways of cutting the work give
+// the same bits.
 #include <doctest/doctest.h>
 
 #include <algorithm>
