@@ -104,7 +104,7 @@ law() {
   for name in m ouro huginn qwen3; do
     answer=$(echo 3 1 4 1 5 9 2 6 5 3 5 8 9 7 9 3 2 3 8 4 | tl-generate -m "$tiny/$name.tinyloop" --backend cuda \
       --prefill-chunk 16 -n 20 --seed 7) || return 1
-    for option in '--prefill-chunk 1' '--prefill-chunk 5' '--prefill-chunk 16 --samples 1' \
+    for option in '--prefill-chunk 1' '--prefill-chunk 5' '--prefill-chunk 32' \
       '--prefill-chunk 16 --speculative wavefront:d=1'; do
       [ "$name" != qwen3 ] || [[ $option != *speculative* ]] || continue
       # shellcheck disable=SC2086 # options are separate words
