@@ -34,7 +34,7 @@ PlainType plain_type(WeightType type) {
 
 void CudaOps::matmul(Rows y, Rows x, const Matrix& w, std::int64_t rows) {
   if (rows == 0) return;
-  if (rows > cuda::kFewRows) {
+  if (rows > kOwnRows) {
     matmul_many(y, x, w, rows);
     return;
   }

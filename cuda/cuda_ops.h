@@ -3,7 +3,7 @@
 // are noted and begin at submit(), at the latest when something is downloaded. One object is used
 // by one thread at a time.
 //
-// Few rows (up to kFewRows) have one order of sums, whatever their number; many rows are rounded to
+// Few rows (up to kOwnRows) have one order of sums, whatever their number; many rows are rounded to
 // the weights' format and multiplied by cuBLAS, which promises the same bits for the same shape
 // only.
 #pragma once
@@ -26,6 +26,11 @@
 #include "work_queue.h"
 
 namespace tinyloop {
+
+// Up to here a product is left to the own kernel, which reads the weights once for kFewRows rows.
+// By the count of bytes cuBLAS is no better before: the weights are read, written unpacked, and read
+// again for it. And no batch or draft tree of up to so many rows depends on its company.
+inline constexpr std::int64_t kOwnRows = 2 * cuda::kFewRows;
 
 class CudaOps final : public Ops {
  public:

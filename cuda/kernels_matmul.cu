@@ -260,7 +260,7 @@ void matmul_kernel(MatmulCall call) {
   std::int32_t* counter = call.counters + pair * call.chunks + chunk;
   if (thread_index() == 0) *is_last = atomic_add(counter, 1) == call.splits - 1;
   barrier();
-  if (*is_last == 0) return;
+  if (*is_last != 1) return;
   fence();
   if (thread_index() == 0) *counter = 0;
   for (int item = static_cast<int>(thread_index()); item < kItems; item += kMatmulThreads) {

@@ -94,8 +94,7 @@ echo "     $device, $arch"
 
 # --- right ---
 export TL_CUDA_DEVICE=1
-# The first are the CPU's own checks, whose bits products and guards of the CPU are not expected to have.
-step kernels 120 "$build/tests/cuda/check-cuda-kernels" '--test-case-exclude=matmul*,quantised activations*,the guarded device*'
+step kernels 120 meson test -C "$build" --no-rebuild --print-errorlogs kernels-forward
 step models 90 "$build/tests/cuda/cuda-tests" '--source-file=*/test_cuda_model.cpp'
 unset TL_CUDA_DEVICE
 
@@ -105,7 +104,7 @@ law() {
   for name in m ouro huginn qwen3; do
     answer=$(echo 3 1 4 1 5 9 2 6 5 3 5 8 9 7 9 3 2 3 8 4 | tl-generate -m "$tiny/$name.tinyloop" --backend cuda \
       --prefill-chunk 16 -n 20 --seed 7) || return 1
-    for option in '--prefill-chunk 1' '--prefill-chunk 5' '--prefill-chunk 16 --samples 1' \
+    for option in '--prefill-chunk 1' '--prefill-chunk 5' '--prefill-chunk 32' \
       '--prefill-chunk 16 --speculative wavefront:d=1'; do
       [ "$name" != qwen3 ] || [[ $option != *speculative* ]] || continue
       # shellcheck disable=SC2086 # options are separate words
@@ -162,8 +161,12 @@ for kind in ('f16', 'q8'):
             print(f"{kind:8} {row['part']:8} {row['rows']:>5} {row['context']:>7} {row['ms']:>9.3f} "
                   f"{row['tokens_per_second']:>9.1f} {row['limit']:>7} {100 * row['share']:>5.0f}%")
 report = read('speculation')
-if report:
-    for arm in report.get('arms', ()):
-        print(f"speculation {arm.get('schedule')}: {arm.get('median')} x plain")
+for arm in [report['plain'], *report['arms']] if report else ():
+    print(f"{'demo':8} speculation {arm['schedule']:24} {arm['tokens_per_second']:>9.1f} {arm['ratio']:>6.2f} x plain")
+try:
+    summary = json.loads((logs / 'batch').read_text().splitlines()[-1])['summary']
+    print(f"{'demo':8} batch of {summary['lanes']} lanes {summary['tokens_per_second']:>27.1f} tokens/s")
+except (OSError, ValueError, LookupError):
+    pass
 END
 finish

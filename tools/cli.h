@@ -49,8 +49,7 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, T& value,
                         std::type_identity_t<T> low, std::type_identity_t<T> high,
                         const std::string& description);
 
-// "8G": a number of bytes with an optional K, M, G or T, powers of 1000. Throws Error(usage) naming
-// the option.
+// The value "8G" of an option; the letters K, M and G are powers of 1024.
 std::size_t parse_bytes(std::string_view option, std::string_view text);
 
 // --pool, for every tool that has it; TL_POOL is its default.
@@ -141,6 +140,7 @@ struct BatchFlags {  // --lanes, --memory, --schedule, --group, --shard
   void add(CLI::App& app);
   BatchOptions options() const;  // but for what other groups say
   LineShare share() const;       // of the input's lines
+  bool guesses_memory() const;   // --lanes auto without --memory: half of the host's
 
  private:
   std::string lanes_ = "16", memory_, schedule_ = "continuous", group_ = "prefix", shard_;

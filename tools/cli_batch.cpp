@@ -87,6 +87,8 @@ BatchOptions BatchFlags::options() const {
   return options;
 }
 
+bool BatchFlags::guesses_memory() const { return lanes_ == kAuto && memory_.empty(); }
+
 LineShare BatchFlags::share() const {
   if (shard_.empty()) return {};
   const std::string_view text = shard_;

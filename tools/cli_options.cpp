@@ -110,25 +110,26 @@ template CLI::Option* add_number(CLI::App&, const std::string&, std::uint64_t&, 
 template CLI::Option* add_number(CLI::App&, const std::string&, double&, double, double,
                                  const std::string&);
 
-CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description) {
-  return app.add_option("--pool", folder, description)->type_name("DIR")->envname("TL_POOL");
-}
-
 std::size_t parse_bytes(std::string_view option, std::string_view text) {
-  constexpr std::string_view kUnits = "KMGT";
-  std::uint64_t factor = 1;
   std::string_view digits = text;
-  if (const auto unit = digits.empty() ? std::string_view::npos : kUnits.find(digits.back());
-      unit != std::string_view::npos) {
-    for (std::size_t i = 0; i <= unit; ++i) factor *= 1000;
-    digits.remove_suffix(1);
+  int shift = 0;
+  if (!text.empty()) {
+    const std::size_t unit = std::string_view("KMG").find(text.back());
+    if (unit != std::string_view::npos) {
+      shift = 10 * (static_cast<int>(unit) + 1);
+      digits.remove_suffix(1);
+    }
   }
-  const auto number = parse_number<std::uint64_t>(digits);
-  if (!number || *number == 0 || *number > Limits<std::int64_t>::max() / factor) {
-    throw Error(ErrorKind::usage, "{}: '{}' is not a number of bytes such as 500M or 8G", option,
+  const auto count = parse_number<std::int64_t>(digits);
+  if (!count || *count < 1 || *count > Limits<std::int64_t>::max() >> shift) {
+    throw Error(ErrorKind::usage, "{}: '{}' is not a number of bytes such as 800M or 8G", option,
                 text);
   }
-  return *number * factor;
+  return static_cast<std::size_t>(*count) << shift;
+}
+
+CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description) {
+  return app.add_option("--pool", folder, description)->type_name("DIR")->envname("TL_POOL");
 }
 
 void ModelOptions::add(CLI::App& app) {

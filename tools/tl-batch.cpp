@@ -375,10 +375,13 @@ int run(Options& options) {
   const auto rows = static_cast<std::int32_t>(chunk + batch.lanes);
   const bool rule = batch.exit.kind != ExitRule::Kind::none;
   const auto ops = options.model.make_ops();
-  // At least one job must have room; more of them wait for it.
-  check_memory(*ops, memory_need(model, plan, batch.kv, rows, rows + (rule ? batch.lanes : 0), 1));
-  Forward forward(model, *ops, plan, std::move(initial_states), rows,
-                  rows + (rule ? batch.lanes : 0));
+  const std::int32_t slots = rows + (rule ? batch.lanes : 0);
+  // How long the requests are shows as they are read.
+  check_memory(*ops, memory_need(model, plan, batch.kv, rows, slots, kBlock));
+  Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
+  if (const auto left = ops->memory_left(); left && options.batch.guesses_memory()) {
+    batch.memory = *left / 2;
+  }
   std::optional<PrefixPool> pool = open_pool(options, forward, batch.kv);
   if (pool) batch.pool = &*pool;
 

@@ -81,7 +81,7 @@ refused 2 --continue tl-batch -m "$model" --continue in
 refused 2 --continue tl-batch -m "$model" --continue -o /dev/null in
 refused 2 --stats tl-batch -m "$model" --progress json --stats in
 for lanes in 0 -1 4097 x '' 1.5; do ends 2 tl-batch -m "$model" --lanes="$lanes" in; done
-for memory in 0 x 1X -1G G 99999999999G; do refused 2 --memory tl-batch -m "$model" --memory=$memory in; done
+for memory in 0 x 1T -1G G 99999999999G; do refused 2 --memory tl-batch -m "$model" --memory=$memory in; done
 refused 2 --schedule tl-batch -m "$model" --schedule fast in
 refused 2 --group tl-batch -m "$model" --group size in
 refused 2 --group tl-batch -m "$model" --group key in

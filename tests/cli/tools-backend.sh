@@ -35,4 +35,5 @@ TL_BACKEND=cuda "${generate[@]}" --backend cpu >chosen
 same wanted chosen
 for tool in tl-score tl-inspect\ --trace tl-bench-spec\ -n\ 2; do refused 1 CUDA $tool -m "$model" --backend cuda prompts; done
 refused 1 CUDA tl-pool-register --pool pool -m "$model" --backend cuda prompts
+refused 1 CUDA tl-batch -m "$model" --backend cuda prompts
 refused 1 CUDA tl-bench-speed -m "$model" --backend cuda

@@ -123,6 +123,13 @@ TEST_CASE("products with as many panels as need no split") {
   check_matmul(WeightType::f16, 2, 16 * 530, 300, random);
 }
 
+TEST_CASE("products of a real model's shapes") {
+  Random random(39);
+  check_matmul(WeightType::f16, 1, 2048, 1408, random);
+  check_matmul(WeightType::q8, 4, 512, 2048, random);
+  check_matmul(WeightType::q4, 2, 768, 2048, random);
+}
+
 TEST_CASE("more rows than one launch has") {
   Random random(34);
   const std::int64_t rows = 530, n = 17, k = 300;

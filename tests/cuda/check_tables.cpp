@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of the GPU's kernels no check of the CPU reaches: the choice of the greatest logits, copies
-// of positions, and that attention's ways of cutting the work give the same bits.
+// What of the GPU's kernels no check of the CPU reaches: the choice of the greatest logits, rows
+// wider than shared memory, copies of positions, and that attention's ways of cutting the work give
+// the same bits.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -105,6 +106,24 @@ TEST_CASE("a row with a logit that is not finite says so, and no other row") {
     logits[static_cast<std::size_t>(vocab + 2500)] = bad;
     const Candidates found = top_k(logits, rows, 3);
     CHECK(found.not_finite == std::vector<std::int32_t>{0, 1, 0, 0});
+  }
+}
+
+// --- wide rows ----------------------------------------------------------------------------------
+
+TEST_CASE("rms_norm of rows that are fetched in several pieces") {
+  Random random(47);
+  for (const std::int64_t width : {4096, 4097, 9001}) {
+    const std::int64_t rows = 2;
+    const Floats x = random.floats(rows * width, 4.0f), weight = random.floats(width, 2.0f);
+    Floats expected;
+    for (const TestedDevice& device : tested_devices()) {
+      const GuardedRows in(*device.ops, rows, width, x), out(*device.ops, rows, width);
+      const GuardedRows factors(*device.ops, 1, width, weight);
+      device.ops->rms_norm(out.rows(), in.rows(), factors.ptr(), rows, width, 1e-5f);
+      if (expected.empty()) expected = out.read();
+      CHECK(same_bits(out.read(), expected));
+    }
   }
 }
 

@@ -90,7 +90,7 @@ TEST_CASE("few rows: chunks, the order of work and graphs do not change a bit") 
     const std::vector<float> expected = all_logits(model, late.ops(), setting, ids, 18);
     CHECK(late.ops().graph_launches() > 0);
     CHECK(same_bits(all_logits(model, early.ops(), setting, ids, 18), expected));
-    for (const std::int64_t chunk : {5, 16}) {
+    for (const std::int64_t chunk : {5, 16, 18}) {
       setting.chunk = chunk;
       CHECK(same_bits(all_logits(model, late.ops(), setting, ids, 18), expected));
     }
