@@ -154,7 +154,8 @@ TL_DEVICE void score_block(const AttentionCall& call, Shared<kQueries>& shared) 
     const unsigned char* keys = in_global(tile + call.layout.scale_bytes);
     const float* q = &shared.q[0][first_query];
     const std::int32_t head_dim = call.layout.head_dim;
-    TL_UNROLL_BY(16)
+    [[maybe_unused]] constexpr int kInFlight = kQueries == 1 ? 32 : 16;  // loads of a thread
+    TL_UNROLL_BY(kInFlight)
     for (std::int32_t d = 0; d < head_dim; ++d) {
       float key[kP], query[kQ];
       load_values<kMode, kP>(key, keys + d * kVectorBytes<kMode>, position % 16);
@@ -261,10 +262,9 @@ TL_DEVICE void weigh_block(const AttentionCall& call, const Shared<kQueries>& sh
   if (joint_first >= joint_end) joint_first = joint_end = some.end;
   const std::int64_t values = call.layout.key_bytes + call.layout.scale_bytes +
                               share.channel / 16 * 16 * kVectorBytes<kMode>;
-  const auto load_v = [&](float(&v)[kC], std::int32_t position) {
-    load_values<kMode, kC>(
-        v, in_global(shared.tiles[position / 16] + values + position % 16 * kVectorBytes<kMode>),
-        share.channel % 16);
+  // The four positions from a multiple of four on lie in one tile, behind each other.
+  const auto v_of = [&](std::int32_t position) {
+    return in_global(shared.tiles[position / 16] + values + position % 16 * kVectorBytes<kMode>);
   };
   const auto each_alone = [&](std::int32_t first, std::int32_t end) {
     for (std::int32_t position = first; position < end; ++position) {
@@ -276,7 +276,7 @@ TL_DEVICE void weigh_block(const AttentionCall& call, const Shared<kQueries>& sh
       }
       if (!seen) continue;
       float v[kC];
-      load_v(v, position);
+      load_values<kMode, kC>(v, v_of(position), share.channel % 16);
       TL_UNROLL
       for (int i = 0; i < kQ; ++i) {
         const Visible visible = shared.visible[share.first_query + i];
@@ -290,9 +290,12 @@ TL_DEVICE void weigh_block(const AttentionCall& call, const Shared<kQueries>& sh
   each_alone(some.first, joint_first);
   TL_UNROLL_BY(8)
   for (std::int32_t position = joint_first; position < joint_end; position += 4) {
+    const unsigned char* four = v_of(position);
     float v[4][kC];
     TL_UNROLL
-    for (int j = 0; j < 4; ++j) load_v(v[j], position + j);
+    for (int j = 0; j < 4; ++j) {
+      load_values<kMode, kC>(v[j], four + j * kVectorBytes<kMode>, share.channel % 16);
+    }
     TL_UNROLL
     for (int i = 0; i < kQ; ++i) {
       float p[4];

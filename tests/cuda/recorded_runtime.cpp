@@ -51,7 +51,11 @@ RecordedRuntime::RecordedRuntime(WorkOrder order, std::size_t device_bytes)
   arena_ = static_cast<std::byte*>(memory);
 }
 
-RecordedRuntime::~RecordedRuntime() { munmap(arena_, 2 * device_bytes_); }
+RecordedRuntime::~RecordedRuntime() {
+  for (const auto& [event, before] : events_) delete reinterpret_cast<std::byte*>(event);
+  for (const auto& [graph, captured] : graphs_) delete reinterpret_cast<std::byte*>(graph);
+  munmap(arena_, 2 * device_bytes_);
+}
 
 std::int64_t RecordedRuntime::count(const std::string& entry) const {
   return std::count_if(log_.begin(), log_.end(),

@@ -31,12 +31,15 @@ command -v pkg-config >/dev/null && command -v g++ >/dev/null || exit 77
 pc=$(find_one tinyloop.pc)
 export PKG_CONFIG_PATH=$folder/$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=
 prefix=$folder/root$(sed -n 's/^prefix=//p' "$pc")
-flags=$(pkg-config --define-variable=prefix="$prefix" --static --cflags --libs tinyloop)
+flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs tinyloop)
 include=$(dirname "$(find_one forward.h)")/..
 (cd "$include" && find . -name '*.h' | sort | sed 's|^\./\(.*\)|#include "\1"|') >program.cpp
 cat >>program.cpp <<'END'
 #include <cstdio>
-int main(int, char** argv) { std::puts(tinyloop::Model::open(argv[1]).config().family.c_str()); }
+int main(int, char** argv) {
+  if (tinyloop::make_ops("cpu", {})->arithmetic() != "cpu-1") return 1;
+  std::puts(tinyloop::Model::open(argv[1]).config().family.c_str());
+}
 END
 # shellcheck disable=SC2086 # several flags
 g++ -std=c++20 -O0 program.cpp ${CXXFLAGS-} $flags -o program
