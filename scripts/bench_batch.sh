@@ -16,7 +16,7 @@ tools=$(realpath "${2-$(dirname "$0")/../build/release/tools}")
 export PATH=$tools:$PATH LC_ALL=C
 unset TL_POOL
 lanes=${LANES-16} mixed=${MIXED_LANES-8} repeats=${REPEATS-3} only=${ONLY-lanes,mixed,prefix}
-options=(-q -m "$model" --temperature 0 --ignore-eos --jsonl ${LOOPS:+--loops "$LOOPS"} ${THREADS:+--threads "$THREADS"})
+options=(-q -m "$model" --temperature 0 --seed 1 --ignore-eos --jsonl ${LOOPS:+--loops "$LOOPS"} ${THREADS:+--threads "$THREADS"})
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
@@ -47,7 +47,7 @@ compare() {
     a=$(seconds first "$input" $one)
     # shellcheck disable=SC2086
     b=$(seconds second "$input" $other)
-    cmp first second
+    cmp first second >&2
     awk -v a="$a" -v b="$b" 'BEGIN { print a / b, a, b }'
   done | sort -n | awk -v title="$title" -v one="$one" -v other="$other" '
     { ratio[NR] = $1; a[NR] = $2; b[NR] = $3 }
