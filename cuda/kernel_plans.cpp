@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
 
+#include "device/query_tiles.h"
 #include "error.h"
 
 namespace tinyloop::cuda {
@@ -59,35 +59,16 @@ AttentionPlan plan_attention(std::span<const KvRow> rows, const AttentionShape& 
     throw Error(ErrorKind::usage, "cuda: heads of {} values; attention is made for 1 to {}",
                 shape.kv.head_dim, kMostHeadDim);
   }
-  const std::int64_t group = shape.heads / shape.kv.kv_heads;
-  const auto first_seen = [&](std::int64_t position) {
-    return shape.window > 0 ? std::max<std::int64_t>(0, position - shape.window + 1) : 0;
-  };
+  std::vector<QueryTile> cut;
+  list_query_tiles(cut, rows, shape.heads / shape.kv.kv_heads, shape.window, kAttentionQueries);
   AttentionPlan plan;
-  for (std::size_t begin = 0; begin < rows.size();) {
-    std::size_t end = begin + 1;
-    while (end < rows.size() && rows[end].sequence == rows[begin].sequence &&
-           rows[end].plane == rows[begin].plane) {
-      ++end;
-    }
-    const std::int64_t queries = static_cast<std::int64_t>(end - begin) * group;
-    for (std::int64_t first = 0; first < queries; first += kAttentionQueries) {
-      const std::int64_t count = std::min<std::int64_t>(queries - first, kAttentionQueries);
-      std::int64_t oldest = std::numeric_limits<std::int64_t>::max(), newest = 0;
-      for (std::int64_t i = first / group; i <= (first + count - 1) / group; ++i) {
-        const std::int64_t position = rows[begin + static_cast<std::size_t>(i)].position;
-        oldest = std::min(oldest, first_seen(position));
-        newest = std::max(newest, position);
-      }
-      const std::int64_t blocks = newest / kBlock - oldest / kBlock + 1;
-      plan.tiles.push_back(
-          {static_cast<std::int32_t>(begin), static_cast<std::int32_t>(first),
-           static_cast<std::int32_t>(count), static_cast<std::int32_t>(oldest / kBlock),
-           static_cast<std::int32_t>(blocks), static_cast<std::int32_t>(plan.units)});
-      plan.most_queries = std::max(plan.most_queries, static_cast<std::int32_t>(count));
-      plan.units += blocks;
-    }
-    begin = end;
+  for (const QueryTile& tile : cut) {
+    plan.tiles.push_back(
+        {static_cast<std::int32_t>(tile.row), static_cast<std::int32_t>(tile.first), tile.count,
+         static_cast<std::int32_t>(tile.first_block), static_cast<std::int32_t>(tile.blocks),
+         static_cast<std::int32_t>(tile.first_unit)});
+    plan.most_queries = std::max(plan.most_queries, tile.count);
+    plan.units = tile.first_unit + tile.blocks;
   }
   const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
   const std::int64_t blocks = tiles * shape.kv.kv_heads;

@@ -159,6 +159,9 @@ struct StopFlags {  // -n, --max-tokens, --eos, --ignore-eos, --stop
   std::vector<std::vector<TokenId>> sequences_;
 };
 
+// What ended an answer, as a part of its record: ,"matched":[...] or nothing.
+std::string matched_json(const StopReason& stop);
+
 // --input-format and FILE...; no file and a terminal on stdin is refused with a hint.
 struct InputOptions {
   std::vector<std::string> files;

@@ -98,13 +98,8 @@ std::optional<std::int64_t> InputOptions::count_lines() const {
 void InputOptions::for_each_line(TokenLimits limits,
                                  const std::function<void(TokenLine)>& take) const {
   check_readable();
-  for (const std::string& file : files.empty() ? std::vector<std::string>{"-"} : files) {
-    TokenReader reader(file, token_format(), limits);
-    while (std::optional<TokenLine> line = reader.next()) {
-      line->file = file == "-" ? "standard input" : file;
-      take(std::move(*line));
-    }
-  }
+  TokenFiles lines(files, token_format(), limits);
+  while (std::optional<TokenLine> line = lines.next()) take(std::move(*line));
 }
 
 void InputOptions::for_each(TokenLimits limits, const std::function<void(TokenLine)>& take) const {

@@ -50,10 +50,6 @@ struct Options {
   bool only_new = false, jsonl = false, unordered = false, timings = false, go_on = false;
 };
 
-std::string matched_json(const StopReason& stop) {
-  return stop.matched.empty() ? "" : fmt::format(",\"matched\":[{}]", fmt::join(stop.matched, ","));
-}
-
 // Between the input and the records: gives jobs out, takes outcomes in, and knows what lies
 // between. Memory is bounded by the jobs in sight.
 class Batch {
@@ -177,7 +173,7 @@ std::string Batch::record(const Job& job, const BatchOutcome& outcome) const {
   if (!options_.jsonl) return format_ids(tokens);
   std::string text = head(job.line) + fmt::format(",\"tokens\":[{}],\"stop\":\"{}\"{},\"seed\":{}",
                                                   fmt::join(tokens, ","), name_of(answer.stop.kind),
-                                                  matched_json(answer.stop), job.seed);
+                                                  cli::matched_json(answer.stop), job.seed);
   if (options_.timings) {
     const DecodeStats& stats = answer.stats;
     text += fmt::format(
@@ -207,7 +203,8 @@ std::string Batch::statistics(const Job& job, const BatchOutcome& outcome) const
   return text +
          fmt::format(
              ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"}}\n",
-             name_of(answer.stop.kind), matched_json(answer.stop), job.seed, stats.logits_hash);
+             name_of(answer.stop.kind), cli::matched_json(answer.stop), job.seed,
+             stats.logits_hash);
 }
 
 void Batch::done(const BatchOutcome& outcome) {

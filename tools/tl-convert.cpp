@@ -139,7 +139,7 @@ int convert(Options& options, bool progress) {
     std::raise(stop_signal);
   }
   return cli::kDone;
-}  // namespace
+}
 
 }  // namespace
 

@@ -50,10 +50,6 @@ struct Engine {
   std::optional<ResumeHandle> resumed;  // --resume
 };
 
-std::string matched_json(const StopReason& stop) {
-  return stop.matched.empty() ? "" : fmt::format(",\"matched\":[{}]", fmt::join(stop.matched, ","));
-}
-
 // One prompt and what is wanted of it.
 struct Job {
   const TokenLine& line;
@@ -72,8 +68,8 @@ std::string record(const Options& options, const Job& job, const Answer& answer)
   return text +
          fmt::format(
              ",\"tokens\":[{}],\"stop\":\"{}\"{},\"seed\":{},\"reused\":{},\"prefilled\":{}}}\n",
-             fmt::join(tokens, ","), name_of(answer.stop.kind), matched_json(answer.stop), job.seed,
-             answer.stats.reused, answer.stats.prefilled);
+             fmt::join(tokens, ","), name_of(answer.stop.kind), cli::matched_json(answer.stop),
+             job.seed, answer.stats.reused, answer.stats.prefilled);
 }
 
 // The part of the statistics that depends on the schedule.
@@ -109,7 +105,7 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
       stats.prefill_ms, stats.first_token_ms, stats.decode_ms, per_second);
   text += fmt::format(
       ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"",
-      name_of(answer.stop.kind), matched_json(answer.stop), job.seed, stats.logits_hash);
+      name_of(answer.stop.kind), cli::matched_json(answer.stop), job.seed, stats.logits_hash);
   text += schedule_statistics(choice, stats);
   if (!options.pool.empty()) {
     text += fmt::format(",\"pool_hit\":\"{}\",\"pool_reused\":{},\"pool_loops\":{}",

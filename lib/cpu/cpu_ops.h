@@ -14,17 +14,9 @@
 #include "cpu/select_kernels.h"
 #include "cpu/worker_threads.h"
 #include "device/ops.h"
+#include "device/query_tiles.h"
 
 namespace tinyloop {
-
-// Queries of one kv head that share sequence and plane: `count` of them from query `first` of the
-// rows from `row` on, query i being head i % group of row i / group.
-struct QueryTile {
-  std::int64_t row = 0, first = 0;
-  int count = 0;
-  std::int64_t first_block = 0, blocks = 0;  // of positions that any of them sees
-  std::int64_t first_unit = 0;               // blocks of the tiles before this one
-};
 
 class CpuOps final : public Ops {
  public:

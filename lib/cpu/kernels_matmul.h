@@ -81,6 +81,8 @@ void multiply_block_tile(const MatmulTask& task, const FloatBlock& block, const 
   store_tile(acc, tile);
 }
 
+// Few rows: bound by reading the weights, which are used where they are, once. With several tiles
+// of rows a part of a panel is used by all before the next part, while it is in L1.
 template <typename Stored, int kPanels>
 TL_INLINE void multiply_panels(const MatmulTask& task, std::int64_t panel) {
   const FloatTiles tiles = {task.rows};

@@ -25,6 +25,8 @@ std::vector<LimitProbe> probes_of_cuda(Ops& ops, std::size_t array_bytes) {
   auto* cuda = dynamic_cast<CudaOps*>(&ops);
   return cuda == nullptr ? std::vector<LimitProbe>{} : cuda_limit_probes(*cuda, array_bytes);
 }
+
+std::vector<std::string> names_of_gpus() { return cuda::device_names(); }
 #else
 constexpr bool kHaveCuda = false;
 
@@ -33,6 +35,8 @@ std::unique_ptr<Ops> open_cuda(const BackendOptions&) {
 }
 
 std::vector<LimitProbe> probes_of_cuda(Ops&, std::size_t) { return {}; }
+
+std::vector<std::string> names_of_gpus() { return {}; }
 #endif
 
 }  // namespace
@@ -53,13 +57,7 @@ std::unique_ptr<Ops> make_ops(std::string_view backend, const BackendOptions& op
 
 bool have_cuda() { return kHaveCuda; }
 
-std::vector<std::string> gpu_names() {
-#ifdef TL_HAVE_CUDA
-  return cuda::device_names();
-#else
-  return {};
-#endif
-}
+std::vector<std::string> gpu_names() { return names_of_gpus(); }
 
 std::vector<LimitProbe> limit_probes(Ops& ops, std::size_t array_bytes) {
   if (auto* cpu = dynamic_cast<CpuOps*>(&ops)) return cpu_limit_probes(*cpu, array_bytes);

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "error.h"
+#include "schedule/elapsed.h"
 #include "schedule/live_rows.h"
 #include "schedule/prefill.h"
 
@@ -54,9 +55,7 @@ AnswerStream::AnswerStream(Forward& forward, const Sampler& sampler, const Decod
 
 AnswerStream::~AnswerStream() = default;
 
-double AnswerStream::milliseconds() const {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
-}
+double AnswerStream::milliseconds() const { return milliseconds_since(start_); }
 
 std::int64_t AnswerStream::position() const {
   return static_cast<std::int64_t>(request_.prompt.size() + answer_.tokens.size());

@@ -6,6 +6,7 @@
 
 #include "error.h"
 #include "schedule/pooled_prompt.h"
+#include "schedule/prefix_cache.h"
 
 namespace tinyloop {
 
@@ -67,15 +68,9 @@ void BatchCaches::begin_with(const PoolMatch& match, CacheStart& start) {
     latest_ = match.snapshot;
     latest_key_ = match.key;
   }
-  KvCache cache(forward_.ops(), forward_.plan(), options_.kv, latest_, match.length);
-  forward_.restore(cache);
+  KvCache cache = cache_from(forward_, options_.kv, latest_, match.length);
   std::vector<float> last;
-  if (match.kind == MatchKind::whole) {
-    last.assign(latest_->last().begin(), latest_->last().end());
-    if (static_cast<std::int32_t>(last.size()) != forward_.model().config().hidden) {
-      throw Error(ErrorKind::data, "{}: its shape does not fit the model", latest_->path());
-    }
-  }
+  if (match.kind == MatchKind::whole) last = last_of(forward_, *latest_);
   start.cache = std::move(cache);
   start.last = std::move(last);
 }

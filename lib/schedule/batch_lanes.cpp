@@ -10,15 +10,12 @@
 #include <utility>
 
 #include "error.h"
+#include "schedule/elapsed.h"
 
 namespace tinyloop {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double milliseconds_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 }  // namespace
 

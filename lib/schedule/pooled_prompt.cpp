@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "error.h"
+#include "schedule/elapsed.h"
 #include "schedule/prefill.h"
 #include "schedule/prefix_cache.h"
 #include "schedule/resume.h"
@@ -16,10 +17,6 @@ namespace tinyloop {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double milliseconds_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 }  // namespace
 
@@ -87,15 +84,10 @@ void PooledPrompt::look_up() {
 void PooledPrompt::take(const PoolMatch& match) {
   const Snapshot& snapshot = *match.snapshot;
   const auto hidden = static_cast<std::size_t>(forward_.model().config().hidden);
-  if (snapshot.last().size() != hidden) {
-    throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot.path());
-  }
+  std::vector<float> last = last_of(forward_, snapshot);
   if (match.kind != MatchKind::warm) {
-    cache_ = KvCache(forward_.ops(), forward_.plan(), mode_, match.snapshot, match.length);
-    forward_.restore(cache_);
-    if (match.kind == MatchKind::whole) {
-      last_.assign(snapshot.last().begin(), snapshot.last().end());
-    }
+    cache_ = cache_from(forward_, mode_, match.snapshot, match.length);
+    if (match.kind == MatchKind::whole) last_ = std::move(last);
     return;
   }
   const SnapshotShape& shape = snapshot.shape();

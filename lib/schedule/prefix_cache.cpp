@@ -23,6 +23,21 @@ CacheIdentity cache_identity(Forward& forward, KvMode mode) {
   return identity;
 }
 
+KvCache cache_from(Forward& forward, KvMode mode, std::shared_ptr<const Snapshot> snapshot,
+                   std::int64_t length) {
+  KvCache cache(forward.ops(), forward.plan(), mode, std::move(snapshot), length);
+  forward.restore(cache);
+  return cache;
+}
+
+std::vector<float> last_of(Forward& forward, const Snapshot& snapshot) {
+  const std::span<const float> last = snapshot.last();
+  if (static_cast<std::int32_t>(last.size()) != forward.model().config().hidden) {
+    throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot.path());
+  }
+  return {last.begin(), last.end()};
+}
+
 PrefixCache PrefixCache::build(Forward& forward, KvMode mode, std::span<const TokenId> ids,
                                std::int64_t chunk, bool resumable) {
   if (resumable) check_resumable(forward);
@@ -39,11 +54,8 @@ PrefixCache PrefixCache::from(Forward& forward, KvMode mode,
                      KvCache(forward.ops(), forward.plan(), mode, snapshot, snapshot->length()));
   prefix.check(forward);
   forward.restore(prefix.cache_);
-  if (static_cast<std::int32_t>(snapshot->last().size()) != forward.model().config().hidden) {
-    throw Error(ErrorKind::data, "{}: its shape does not fit the model", snapshot->path());
-  }
   prefix.ids_.assign(snapshot->ids().begin(), snapshot->ids().end());
-  prefix.last_.assign(snapshot->last().begin(), snapshot->last().end());
+  prefix.last_ = last_of(forward, *snapshot);
   prefix.resumable_ = resumable;
   if (resumable) {
     snapshot->verify_states();
@@ -78,13 +90,7 @@ void PrefixCache::change_to(Forward& forward, std::span<const TokenId> ids, std:
     const std::size_t computed = static_cast<std::size_t>(cache_.length()) * hidden;
     states_.resize(computed);
     kept_.resize(kept_.empty() ? 0 : computed);
-    hooks.after_loop = [&](std::span<const Row> rows) {
-      if (rows.front().loop < forward.plan().loops) return;
-      const std::span<const float> states = forward.states(rows);
-      states_.insert(states_.end(), states.begin(), states.end());
-      const std::span<const float> kept = forward.kept(rows);
-      kept_.insert(kept_.end(), kept.begin(), kept.end());
-    };
+    hooks = keeping_states(forward, states_, kept_);
   }
   prefill(forward, cache_, ids, chunk, hooks);
   const std::span<const float> inputs = forward.head_inputs();

@@ -19,6 +19,13 @@ namespace tinyloop {
 // What another run must have in common to use this one's keys and values.
 CacheIdentity cache_identity(Forward& forward, KvMode mode);
 
+// A cache that begins with the first `length` positions of a snapshot, store-h records computed.
+// Throws as KvCache does.
+KvCache cache_from(Forward& forward, KvMode mode, std::shared_ptr<const Snapshot> snapshot,
+                   std::int64_t length);
+// What the head multiplies at the snapshot's end. Throws Error(data) if it is not of the model.
+std::vector<float> last_of(Forward& forward, const Snapshot& snapshot);
+
 class PrefixCache {
  public:
   // Computes all of `ids`, at least one and at most the context, `chunk` positions at a time (0: as

@@ -47,6 +47,19 @@ void check_resumable(Forward& forward) {
   }
 }
 
+PrefillHooks keeping_states(Forward& forward, std::vector<float>& states,
+                            std::vector<float>& kept) {
+  PrefillHooks hooks;
+  hooks.after_loop = [&](std::span<const Row> rows) {
+    if (rows.front().loop < forward.plan().loops) return;
+    const std::span<const float> now = forward.states(rows);
+    states.insert(states.end(), now.begin(), now.end());
+    const std::span<const float> again = forward.kept(rows);
+    kept.insert(kept.end(), again.begin(), again.end());
+  };
+  return hooks;
+}
+
 ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<const TokenId> ids,
                                  std::int64_t chunk, std::span<const float>* logits) {
   check_resumable(forward);
@@ -54,14 +67,7 @@ ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<con
   ResumeHandle handle;
   handle.identity_ = cache_identity(forward, cache.geometry().mode);
   handle.ids_.assign(ids.begin(), ids.end());
-  PrefillHooks hooks;
-  hooks.after_loop = [&](std::span<const Row> rows) {
-    if (rows.front().loop < forward.plan().loops) return;
-    const std::span<const float> states = forward.states(rows);
-    handle.states_.insert(handle.states_.end(), states.begin(), states.end());
-    const std::span<const float> kept = forward.kept(rows);
-    handle.kept_.insert(handle.kept_.end(), kept.begin(), kept.end());
-  };
+  const PrefillHooks hooks = keeping_states(forward, handle.states_, handle.kept_);
   const std::span<const float> last = prefill(forward, cache, ids, chunk, hooks);
   if (logits != nullptr) *logits = last;
   // The coda's planes are written anew after the last loop.

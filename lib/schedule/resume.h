@@ -15,6 +15,7 @@
 #include "kv/cache_identity.h"
 #include "kv/kv_cache.h"
 #include "schedule/decode.h"
+#include "schedule/prefill.h"
 #include "token.h"
 
 namespace tinyloop {
@@ -22,6 +23,10 @@ namespace tinyloop {
 // Throws Error(usage) if the model's loops depend on their number, so that more of them cannot go
 // on from fewer, or if the plan stores inputs in place of keys and values.
 void check_resumable(Forward& forward);
+
+// Keeps what a run with more loops needs to go on, of the rows that have done all loops: appended
+// to `states` and `kept`, which must outlive it (see Forward::states() and kept()).
+PrefillHooks keeping_states(Forward& forward, std::vector<float>& states, std::vector<float>& kept);
 
 // Takes the first prompt positions, whose K and V of `loops` loops are in the cache's planes, to
 // the forward pass's last loop. states, kept: [ids][hidden] after those loops, as Forward::states()

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 
+#include "schedule/elapsed.h"
+
 namespace tinyloop {
 namespace {
 
@@ -13,10 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kSampleMs = 10.0;
 constexpr double kMostRuns = 1000.0;
-
-double milliseconds_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 double run_once(const TimedWork& work, std::int64_t runs) {
   if (work.prepare) work.prepare();
