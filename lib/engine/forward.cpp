@@ -77,6 +77,12 @@ void Forward::enter(std::span<Row> rows) {
   const ModelConfig& config = model_.config();
   Memory& m = *memory_;
   const auto count = static_cast<std::int64_t>(rows.size());
+  for (const Row& row : rows) {
+    if (row.id < 0 || row.id >= config.vocab) {
+      throw Error(ErrorKind::usage, "position {}: id {} is not in 0 .. {}", row.position, row.id,
+                  config.vocab - 1);
+    }
+  }
   place(rows);
   std::vector<TokenId> ids;
   for (Row& row : rows) {

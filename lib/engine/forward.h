@@ -53,7 +53,7 @@ class Forward {
 
   // Embeds the rows' ids, runs the prelude (writing its planes) and sets the initial state. Rows of
   // one sequence that enter together may see each other; rows before them must have entered
-  // already.
+  // already. Throws Error(usage), before anything is changed, for an id outside the vocabulary.
   void enter(std::span<Row> rows);
   // One loop of the core block for each row, at its own loop. A row attends to the positions of its
   // sequence up to its own, which must have been through the same loop, in this pass or an earlier

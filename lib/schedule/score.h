@@ -29,8 +29,8 @@ struct ScoreHooks {
   std::function<void(std::span<const float> states)> states;
 };
 
-// Runs `ids` through an empty cache. Throws Error(usage) if there is no id or more than the context
-// holds, Error(device) naming the position if logits are not finite.
+// Runs `ids` through an empty cache. Throws Error(usage) if there is no id, more than the context
+// holds or one outside the vocabulary, Error(device) naming the position if logits are not finite.
 Score score(Forward& forward, KvCache& cache, std::span<const TokenId> ids, std::int64_t chunk,
             const ScoreHooks& hooks = {});
 

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # What `meson install` installs is enough: tools, pages, completions, and a library that a program can be built on with pkg-config.
-#   installs_everything.sh MESON BUILD MODELS
+#   installs_everything.sh MESON BUILD MODELS SOURCE
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-models=$(realpath "$3")
+models=$(realpath "$3") source=$(realpath "$4")
 "$1" install -C "$2" --no-rebuild --destdir "$folder/root" >"$folder/log" || { cat "$folder/log"; exit 1; }
 cd "$folder"
 
@@ -44,3 +44,12 @@ END
 # shellcheck disable=SC2086 # several flags
 g++ -std=c++20 -O0 program.cpp ${CXXFLAGS-} $flags -o program
 [ "$(./program "$models/m.tinyloop")" = ouro ] || { echo 'the program says something else'; exit 1; }
+
+# The README's program, built and run as its comments say; perplexities are those of tl-score.
+awk '/^```cpp$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/README.md" >perplexity.cpp
+sed -n 's|^// ||p' perplexity.cpp | head -n 2 >commands
+mkdir scripts && ln -s "$source/scripts/demo" scripts/demo
+sed -i "s|pkg-config|& --define-variable=prefix='$prefix'|" commands
+said=$(bash -e commands)
+tool=$(echo 73 110 32 116 104 101 | "$(find root -path '*/bin/tl-score')" -m scripts/demo/demo.tinyloop --loops 4 | cut -f 5)
+[ "$said" = "$tool" ] || { echo "the README's program says '$said', tl-score '$tool'"; exit 1; }

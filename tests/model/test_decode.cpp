@@ -2,6 +2,7 @@
 // Plain decoding as a schedule: limits, stops, released tokens, statistics, reuse of what the cache
 // holds.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -87,6 +88,23 @@ TEST_CASE("lengths: zero tokens, the limit, the context") {
   CHECK(one.tokens.size() == 1);
   CHECK_THROWS_AS(engine.run(random_ids(1, 65, 64), at_most(1), greedy_options()), Error);
   CHECK_THROWS_AS(engine.run({}, at_most(1), greedy_options()), Error);
+}
+
+TEST_CASE("an id outside the vocabulary is refused by name and leaves the engine usable") {
+  Engine engine(TinyModel::m);
+  const std::vector<TokenId> good = {5, 6, 7};
+  const Answer before = engine.run(good, at_most(4));
+  for (const TokenId id : {-1, 64, 2000000000}) {
+    CAPTURE(id);
+    const std::string message = fmt::format("position 1: id {} is not in 0 .. 63", id);
+    const std::vector<TokenId> bad = {5, id, 7};
+    CHECK_THROWS_WITH_AS(engine.run(bad, at_most(4)), message.c_str(), Error);
+    KvCache cache(*engine.ops, engine.plan, KvMode::f16);
+    CHECK_THROWS_WITH_AS(score(engine.forward, cache, bad, 16), message.c_str(), Error);
+  }
+  const Answer after = engine.run(good, at_most(4));
+  CHECK(after.tokens == before.tokens);
+  CHECK(after.stats.logits_hash == before.stats.logits_hash);
 }
 
 TEST_CASE("an end id and a stop sequence cut the same stream") {
