@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fork and join with two atomic counters. A thread that waits spins for some microseconds, then
-// blocks in the kernel. Spinning beyond the number of CPUs is ruin (ggml PR 13079), blocking at
-// once costs 10 us a piece of work: hence both.
+// Fork and join with atomic counters. A thread that waits spins for some microseconds, then blocks
+// in the kernel. Spinning beyond the number of CPUs is ruin (ggml PR 13079), blocking at once costs
+// 10 us a piece of work: hence both. Waiting for threads that another process keeps from their CPU
+// costs milliseconds a piece of work: hence the caller takes shares that nobody has begun.
 #include "cpu/worker_threads.h"
 
 #include <sched.h>
@@ -42,6 +43,7 @@ WorkerThreads::WorkerThreads(int threads) {
   const int cpus = usable_cpus();
   count_ = threads == 0 ? cpus : threads;
   spin_ = count_ <= cpus;
+  shares_ = std::make_unique<Share[]>(static_cast<std::size_t>(count_));
   threads_.reserve(static_cast<std::size_t>(count_ - 1));
   try {
     for (int worker = 1; worker < count_; ++worker) {
@@ -70,25 +72,40 @@ void WorkerThreads::await_change(std::atomic<std::uint32_t>& value, std::uint32_
   value.wait(old, std::memory_order_acquire);
 }
 
-void WorkerThreads::serve(int worker) {
-  for (std::uint32_t round = 0;; ++round) {
+// Every share is taken once a round, so a thread that comes late finds its own taken.
+bool WorkerThreads::take(int share, std::uint32_t round) {
+  std::uint32_t before = 2 * round - 1;
+  return at(share).state.load(std::memory_order_relaxed) == before &&
+         at(share).state.compare_exchange_strong(before, 2 * round, std::memory_order_acq_rel);
+}
+
+void WorkerThreads::serve(int share) {
+  for (std::uint32_t round = 0;;) {
     await_change(round_, round);
+    round = round_.load(std::memory_order_acquire);
+    if (!take(share, round)) continue;
     if (call_ == nullptr) return;
-    call_(context_, worker);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_one();
+    call_(context_, share);
+    at(share).state.store(2 * round + 1, std::memory_order_release);
+    at(share).state.notify_one();
   }
 }
 
 void WorkerThreads::run_on_all(Call call, const void* context) {
   call_ = call;
   context_ = context;
-  pending_.store(static_cast<std::uint32_t>(count_ - 1), std::memory_order_relaxed);
-  round_.fetch_add(1, std::memory_order_release);
+  const std::uint32_t round = round_.fetch_add(1, std::memory_order_release) + 1;
   round_.notify_all();
   call(context, 0);
-  for (std::uint32_t left = pending_.load(std::memory_order_acquire); left != 0;
-       left = pending_.load(std::memory_order_acquire)) {
-    await_change(pending_, left);
+  for (int share = 1; share < count_; ++share) {
+    if (!take(share, round)) continue;
+    call(context, share);
+    at(share).state.store(2 * round + 1, std::memory_order_release);
+  }
+  for (int share = 1; share < count_; ++share) {
+    while (at(share).state.load(std::memory_order_acquire) != 2 * round + 1) {
+      await_change(at(share).state, 2 * round);
+    }
   }
 }
 

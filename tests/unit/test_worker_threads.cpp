@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of the fork-join team: everybody works once a round, the caller sees all of it, shares are
-// fixed and complete.
+// Tests of the fork-join team: each share is done once a round, the caller sees all of it, shares
+// are fixed and complete.
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <chrono>
 #include <set>
 #include <thread>
 #include <vector>
@@ -13,19 +15,45 @@
 namespace tinyloop {
 namespace {
 
-TEST_CASE("each worker works once a round, on its own thread") {
+TEST_CASE("shares run at the same time, each on a thread of its own, while the caller is busy") {
   for (const int count : {1, 2, 3, 5}) {
     WorkerThreads workers(count);
     CHECK(workers.count() == count);
-    std::vector<std::thread::id> ids(static_cast<std::size_t>(count));
-    workers.run(
-        [&](int worker) { ids[static_cast<std::size_t>(worker)] = std::this_thread::get_id(); });
-    CHECK(ids[0] == std::this_thread::get_id());
-    CHECK(std::set(ids.begin(), ids.end()).size() == ids.size());
-    const std::vector<std::thread::id> first = ids;
-    workers.run(
-        [&](int worker) { ids[static_cast<std::size_t>(worker)] = std::this_thread::get_id(); });
-    CHECK(ids == first);
+    std::vector<std::thread::id> first;
+    for (int round = 0; round < 3; ++round) {
+      std::vector<std::thread::id> ids(static_cast<std::size_t>(count));
+      std::atomic<int> begun = 0;
+      workers.run([&](int share) {
+        ids[static_cast<std::size_t>(share)] = std::this_thread::get_id();
+        ++begun;
+        while (share == 0 && begun < count) std::this_thread::yield();
+      });
+      CHECK(ids[0] == std::this_thread::get_id());
+      CHECK(std::set(ids.begin(), ids.end()).size() == ids.size());
+      if (round == 0) first = ids;
+      CHECK(ids == first);
+    }
+  }
+}
+
+TEST_CASE(
+    "each share is done once a round, by its own thread or the caller, however late threads are") {
+  const int count = 4 * WorkerThreads::usable_cpus() + 3;  // some always come late
+  WorkerThreads workers(count);
+  std::vector<int> done(static_cast<std::size_t>(count), 0);
+  std::vector<std::set<std::thread::id>> by(static_cast<std::size_t>(count));
+  for (int round = 1; round <= 1000; ++round) {
+    workers.run([&](int share) {
+      ++done[static_cast<std::size_t>(share)];
+      by[static_cast<std::size_t>(share)].insert(std::this_thread::get_id());
+    });
+    REQUIRE(done == std::vector<int>(static_cast<std::size_t>(count), round));
+  }
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int share = 0; share < count; ++share) {
+    std::set<std::thread::id> others = by[static_cast<std::size_t>(share)];
+    others.erase(caller);
+    CHECK(others.size() <= (share == 0 ? 0 : 1));
   }
 }
 
