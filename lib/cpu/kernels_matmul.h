@@ -236,7 +236,8 @@ std::int64_t packed_float_bytes(std::int64_t rows, std::int64_t k) {
   return FloatTiles{rows}.packed_height() * k * 4;
 }
 
-// x[rows][k] to [block of k][tile][k of the block][height]: in the order of use.
+// x[rows][k] to [block of k][tile][k of the block][height]: in the order of use. Surplus rows are
+// copies of the last one; what they give is not stored.
 void pack_floats(const PackTask& task) {
   const FloatTiles tiles = {task.rows};
   const std::int64_t step = tiles.count() == 1 ? task.k : kBlockInputs;
@@ -247,11 +248,17 @@ void pack_floats(const PackTask& task) {
       const std::int64_t count = task.k - first < step ? task.k - first : step;
       float* to = reinterpret_cast<float*>(task.to) + first * tiles.packed_height() +
                   tile.packed_row * count;
-      for (std::int64_t i = 0; i < count; ++i) {
-        for (int r = 0; r < tile.rows; ++r)
-          to[i * tile.height + r] = from[r * task.x_stride + first + i];
-        for (int r = tile.rows; r < tile.height; ++r) to[i * tile.height + r] = 0.0f;
-      }
+      with_height<kTileRows>(tile.height, [&](auto height) {
+        constexpr int kRows = decltype(height)::value;
+        const float* x[kRows];
+        for (int r = 0; r < kRows; ++r) {
+          x[r] = from + (r < tile.rows ? r : tile.rows - 1) * task.x_stride + first;
+        }
+        for (std::int64_t i = 0; i < count; ++i) {
+#pragma GCC unroll 16
+          for (int r = 0; r < kRows; ++r) to[i * kRows + r] = x[r][i];
+        }
+      });
     }
   }
 }
