@@ -46,6 +46,22 @@ std::int32_t Forward::sequence_of(KvCache& cache) {
   return static_cast<std::int32_t>(sequence);
 }
 
+// Cosines and sines of the row's rotations, [head_dim / 2][2].
+std::span<const float> Forward::angles_of(const Row& row) {
+  Memory& m = *memory_;
+  const auto slot = static_cast<std::size_t>(row.slot);
+  const std::span<float> angles =
+      std::span(m.slot_angles).subspan(slot * 2 * m.frequencies.size(), 2 * m.frequencies.size());
+  if (m.slot_positions[slot] == row.position) return angles;
+  m.slot_positions[slot] = row.position;
+  for (std::size_t i = 0; i < m.frequencies.size(); ++i) {
+    const double angle = static_cast<float>(row.position) * m.frequencies[i];
+    angles[2 * i] = static_cast<float>(std::cos(angle));
+    angles[2 * i + 1] = static_cast<float>(std::sin(angle));
+  }
+  return angles;
+}
+
 // Notes where the rows of this call stand: slots, sequences, positions and their rotation angles.
 void Forward::place(std::span<const Row> rows) {
   Memory& m = *memory_;
@@ -62,11 +78,8 @@ void Forward::place(std::span<const Row> rows) {
     for (KvCache* branch : row.also) {
       m.branches.push_back({m.places.size() - 1, sequence_of(*branch)});
     }
-    for (const float frequency : m.frequencies) {
-      const double angle = static_cast<float>(row.position) * frequency;
-      m.host_angles.push_back(static_cast<float>(std::cos(angle)));
-      m.host_angles.push_back(static_cast<float>(std::sin(angle)));
-    }
+    const std::span<const float> angles = angles_of(row);
+    m.host_angles.insert(m.host_angles.end(), angles.begin(), angles.end());
   }
   ops_.upload(m.angles, m.host_angles.data(), m.host_angles.size() * sizeof(float));
 }

@@ -109,6 +109,7 @@ class Forward {
   struct Layer;
   struct Memory;
   void place(std::span<const Row> rows);
+  std::span<const float> angles_of(const Row& row);
   std::int32_t sequence_of(KvCache& cache);
   std::span<const float> downloaded(Rows from, std::size_t rows);
   void run_layer(const Layer& layer, std::int64_t rows);

@@ -57,6 +57,8 @@ Forward::Memory::Memory(const Model& model, Ops& ops, std::int64_t max_rows,
                       vector(w.q_norm), vector(w.k_norm), vector(w.qk_bias)});
   }
   frequencies = rope_frequencies(config);
+  slot_positions.assign(static_cast<std::size_t>(state_slots), -1);
+  slot_angles.resize(static_cast<std::size_t>(state_slots) * frequencies.size() * 2);
 
   const auto rows_of = [&](std::int64_t rows, std::int64_t width) {
     buffers.emplace_back(ops, static_cast<std::size_t>(rows * width) * sizeof(float));

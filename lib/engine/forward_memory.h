@@ -76,6 +76,10 @@ struct Forward::Memory {
   std::int64_t best_k = 0;     // of `best`; 0: not asked for
   TopLogits best;
   std::vector<float> host_angles, host_rows, host_logits;
+  // Angles of the position that was last in each slot, [slots][head_dim / 2][2]: a row comes back
+  // to its slot in every loop, and cosines take long in small models.
+  std::vector<float> slot_angles;
+  std::vector<std::int64_t> slot_positions;
 };
 
 }  // namespace tinyloop
