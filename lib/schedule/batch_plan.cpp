@@ -12,15 +12,24 @@
 namespace tinyloop {
 namespace {
 
+// Where a job or a group of them comes: less is earlier.
+using Turn = std::pair<std::int64_t, std::int64_t>;
+
+Turn turn_of(const PlannedJob& job, BatchOrder order) {
+  const std::int64_t tokens = std::max<std::int64_t>(job.job.stop.max_tokens, 0);
+  return {order == BatchOrder::longest ? -tokens : 0, job.sequence};
+}
+
 // A run of neighbours in the sorted order, begin .. end-1.
 struct Run {
   std::size_t begin, end;
-  std::int64_t first;  // the least sequence in it
+  Turn turn;  // the earliest in it
 };
 
 class PrefixTree {
  public:
-  explicit PrefixTree(std::span<PlannedJob*> jobs) : jobs_(jobs.begin(), jobs.end()) {
+  PrefixTree(std::span<PlannedJob*> jobs, BatchOrder order)
+      : order_(order), jobs_(jobs.begin(), jobs.end()) {
     std::sort(jobs_.begin(), jobs_.end(), [](const PlannedJob* a, const PlannedJob* b) {
       const auto order = a->job.prompt <=> b->job.prompt;
       return order != 0 ? order < 0 : a->sequence < b->sequence;
@@ -45,12 +54,12 @@ class PrefixTree {
     const std::int64_t worth = (prefix ? prefix->length : 0) + kTile;
     std::vector<Run> runs;
     for (std::size_t i = begin; i < end; ++i) {
-      if (i == begin || common_[i] < worth) runs.push_back({i, i, jobs_[i]->sequence});
+      const Turn turn = turn_of(*jobs_[i], order_);
+      if (i == begin || common_[i] < worth) runs.push_back({i, i, turn});
       runs.back().end = i + 1;
-      runs.back().first = std::min(runs.back().first, jobs_[i]->sequence);
+      runs.back().turn = std::min(runs.back().turn, turn);
     }
-    std::sort(runs.begin(), runs.end(),
-              [](const Run& a, const Run& b) { return a.first < b.first; });
+    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.turn < b.turn; });
     for (const Run& run : runs) {
       if (run.end - run.begin == 1) {
         jobs_[run.begin]->prefix = prefix;
@@ -67,6 +76,7 @@ class PrefixTree {
     }
   }
 
+  BatchOrder order_;
   std::vector<PlannedJob*> jobs_;     // sorted by ids
   std::vector<std::int64_t> common_;  // [i]: ids that i shares with i-1
   std::vector<PlannedJob*> result_;
@@ -74,7 +84,8 @@ class PrefixTree {
 
 }  // namespace
 
-std::vector<PlannedJob> in_groups(std::vector<PlannedJob> jobs, BatchGrouping grouping) {
+std::vector<PlannedJob> in_groups(std::vector<PlannedJob> jobs, BatchGrouping grouping,
+                                  BatchOrder order) {
   // Only equal priorities are grouped, so that groups do not wait half done.
   std::map<std::int64_t, std::map<std::string, std::vector<PlannedJob*>>> classes;
   for (PlannedJob& job : jobs) {
@@ -83,21 +94,27 @@ std::vector<PlannedJob> in_groups(std::vector<PlannedJob> jobs, BatchGrouping gr
   }
   std::vector<PlannedJob> result;
   for (auto& [priority, groups] : classes) {
-    std::vector<std::vector<PlannedJob*>> in_order;
-    for (auto& [key, members] : groups) in_order.push_back(std::move(members));
-    std::sort(in_order.begin(), in_order.end(), [](const auto& a, const auto& b) {
-      return a.front()->sequence < b.front()->sequence;
-    });
-    for (std::vector<PlannedJob*>& members : in_order) {
-      if (grouping != BatchGrouping::none) members = PrefixTree(members).arranged();
+    std::map<Turn, std::vector<PlannedJob*>> in_order;
+    for (auto& [key, members] : groups) {
+      Turn turn = turn_of(*members.front(), order);
+      for (const PlannedJob* job : members) turn = std::min(turn, turn_of(*job, order));
+      in_order[turn] = std::move(members);
+    }
+    for (auto& [turn, members] : in_order) {
+      if (grouping != BatchGrouping::none) members = PrefixTree(members, order).arranged();
       for (PlannedJob* job : members) result.push_back(std::move(*job));
     }
   }
   return result;
 }
 
-BatchPlan::BatchPlan(BatchGrouping grouping, std::int64_t in_sight, Source next, Check check)
-    : grouping_(grouping), in_sight_(in_sight), next_(std::move(next)), check_(std::move(check)) {}
+BatchPlan::BatchPlan(BatchGrouping grouping, BatchOrder order, std::int64_t in_sight, Source next,
+                     Check check)
+    : grouping_(grouping),
+      order_(order),
+      in_sight_(in_sight),
+      next_(std::move(next)),
+      check_(std::move(check)) {}
 
 void BatchPlan::look() {
   const std::int64_t group_span =
@@ -141,7 +158,7 @@ void BatchPlan::make_groups() {
     at = pending_.erase(at);
   }
   std::int64_t place = grouped_;
-  for (PlannedJob& job : in_groups(std::move(fresh), grouping_)) {
+  for (PlannedJob& job : in_groups(std::move(fresh), grouping_, order_)) {
     job.planned = true;
     job.place = place++;
     add(std::move(job));

@@ -42,10 +42,14 @@ struct PlannedJob {
   std::int64_t passed = 0;  // by how many others while there was no room for it
 };
 
+// Groups, and jobs in a group: in the order of the first of them, or those with the most tokens to
+// generate before others, so that at the end no lane is alone with a long answer.
+enum class BatchOrder { first, longest };
+
 // Puts jobs that begin alike next to each other and finds their prefixes. Prefixes that are less
-// than a tile longer than the one before are not worth their name. Groups, and jobs in a group, are
-// in the order of the first of them.
-std::vector<PlannedJob> in_groups(std::vector<PlannedJob> jobs, BatchGrouping grouping);
+// than a tile longer than the one before are not worth their name.
+std::vector<PlannedJob> in_groups(std::vector<PlannedJob> jobs, BatchGrouping grouping,
+                                  BatchOrder order = BatchOrder::first);
 
 class BatchPlan {
  public:
@@ -55,7 +59,8 @@ class BatchPlan {
   using Pending = std::map<std::pair<std::int64_t, std::int64_t>, PlannedJob>;
 
   // `check` throws Error where a job cannot run.
-  BatchPlan(BatchGrouping grouping, std::int64_t in_sight, Source next, Check check);
+  BatchPlan(BatchGrouping grouping, BatchOrder order, std::int64_t in_sight, Source next,
+            Check check);
 
   // Takes what may be taken. Groups are made among as many jobs as half of those that may be in
   // sight, so that the next ones are there when the last of these run.
@@ -72,6 +77,7 @@ class BatchPlan {
   void add(PlannedJob job);
 
   BatchGrouping grouping_;
+  BatchOrder order_;
   std::int64_t in_sight_;
   Source next_;
   Check check_;

@@ -72,8 +72,11 @@ class Batch {
         options_(options),
         chunk_(checked_chunk(forward, options)),
         caches_(forward, options, chunk_, stats_.warning),
-        plan_(options.grouping, options.in_sight, next,
-              [this](const BatchJob& job) { check_job(job); }),
+        // Lockstep keeps its lanes together as the caller put them.
+        plan_(
+            options.grouping,
+            options.schedule == BatchSchedule::continuous ? BatchOrder::longest : BatchOrder::first,
+            options.in_sight, next, [this](const BatchJob& job) { check_job(job); }),
         lanes_(forward, options, chunk_, caches_, stats_,
                {[&](const PlannedJob& job, BatchOutcome outcome) {
                   waits_ = false;

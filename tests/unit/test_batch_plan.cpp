@@ -98,6 +98,31 @@ TEST_CASE("prefixes nest: system prompt, examples, question") {
   CHECK(groups[2].prefix->parent == nullptr);
 }
 
+TEST_CASE("the longest first: groups by their longest, jobs in a group by their own") {
+  const auto a = ids(1, 20), b = ids(2, 20);
+  std::vector<PlannedJob> jobs;
+  const auto add = [&](std::vector<TokenId> prompt, std::int64_t tokens, std::string group) {
+    jobs.push_back(planned(std::ssize(jobs), std::move(prompt), std::move(group)));
+    jobs.back().job.stop.max_tokens = tokens;
+  };
+  add(b + ids(5, 3), 10, "x");
+  add(ids(7, 40), 50, "y");
+  add(a + ids(9, 3), 5, "x");
+  add(b + ids(6, 1), 40, "y");
+  add(a + ids(4, 3), 70, "y");
+  add(ids(8, 3), 50, "x");
+  add(ids(9, 3), -9, "x");  // as 0: whoever checks jobs has not seen it yet
+  CHECK(order(in_groups(jobs, BatchGrouping::none, BatchOrder::longest)) ==
+        Order{0, 1, 2, 3, 4, 5, 6});
+  CHECK(order(in_groups(jobs, BatchGrouping::prefix, BatchOrder::longest)) ==
+        Order{4, 2, 1, 5, 3, 0, 6});
+  CHECK(order(in_groups(jobs, BatchGrouping::key, BatchOrder::longest)) ==
+        Order{4, 1, 3, 5, 0, 2, 6});
+  jobs[0].job.priority = 1;  // goes before all others
+  CHECK(order(in_groups(jobs, BatchGrouping::prefix, BatchOrder::longest)) ==
+        Order{0, 4, 2, 1, 5, 3, 6});
+}
+
 TEST_CASE("every prompt extends the one before it") {
   std::vector<PlannedJob> jobs;
   for (std::int64_t i = 0; i < 200; ++i) {
@@ -170,7 +195,8 @@ Jobs numbered(std::int64_t count) {
 TEST_CASE("no more are taken than may be in sight of the oldest unfinished one") {
   for (const std::int64_t in_sight : {1, 2, 5, 8}) {
     Jobs jobs = numbered(30);
-    BatchPlan plan(BatchGrouping::prefix, in_sight, jobs.source(), [](const BatchJob&) {});
+    BatchPlan plan(BatchGrouping::prefix, BatchOrder::first, in_sight, jobs.source(),
+                   [](const BatchJob&) {});
     plan.look();
     CHECK(std::ssize(plan.pending()) == in_sight);
     CHECK(static_cast<std::int64_t>(jobs.given) == in_sight);
@@ -203,7 +229,8 @@ TEST_CASE("groups are made among half of the jobs in sight; priority knows all o
   jobs.all[3].prompt = a + ids(3, 1);
   jobs.all[4].prompt = a + ids(4, 1);
   jobs.all[6].priority = 1;
-  BatchPlan plan(BatchGrouping::prefix, 8, jobs.source(), [](const BatchJob&) {});
+  BatchPlan plan(BatchGrouping::prefix, BatchOrder::first, 8, jobs.source(),
+                 [](const BatchJob&) {});
   plan.look();
   Order sequences;
   std::vector<std::int64_t> shared;
@@ -219,9 +246,10 @@ TEST_CASE("jobs that cannot run keep their place and their reason") {
   Jobs jobs = numbered(4);
   jobs.all[2].prompt = ids(1, 30);
   jobs.all[3].prompt = ids(1, 31);
-  BatchPlan plan(BatchGrouping::prefix, 10, jobs.source(), [](const BatchJob& job) {
-    if (job.prompt.size() == 30) throw Error(ErrorKind::usage, "thirty");
-  });
+  BatchPlan plan(BatchGrouping::prefix, BatchOrder::first, 10, jobs.source(),
+                 [](const BatchJob& job) {
+                   if (job.prompt.size() == 30) throw Error(ErrorKind::usage, "thirty");
+                 });
   plan.look();
   std::vector<std::string> faults;
   for (const auto& [place, job] : plan.pending()) {
