@@ -87,10 +87,10 @@ TEST_CASE("continuous: a free place is filled at once, and newcomers stall nobod
   BatchSetting setting = greedy_setting(BatchSchedule::continuous, 3);
   const BatchRun run = run_batch(model, *ops, setting, jobs);
   check_equal(run, jobs, each_alone(model, *ops, setting, jobs));
-  // The first place has job 0 for one turn of 4 passes, then job 3 for two, then job 4 for four;
-  // the others are done before.
-  CHECK(run.order() == Order{0, 3, 1, 2, 4});
-  CHECK(run.stats.passes == 4 * 7);
+  // The longest begin first: job 2 has its place for 6 turns of 4 passes, job 4 for 4 and then job
+  // 0 for one, which comes out of its prompt, job 1 for 3 and then job 3 for two.
+  CHECK(run.order() == Order{1, 4, 3, 0, 2});
+  CHECK(run.stats.passes == 4 * 6);
   CHECK(run.stats.lane_passes == 4 * (1 + 3 + 6 + 2 + 4));
   // A prompt of 40 ids, 5 at a time, beside a lane that goes on: 8 chunks in as many turns.
   std::vector<BatchJob> two = plain_jobs(4, {20, 1});
@@ -282,8 +282,8 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
     prompt[0] = static_cast<TokenId>(number);
     jobs.push_back(batch_job(number, prompt, tokens));
   };
-  add(4, 3);
-  add(300, 3);  // needs all there is
+  add(4, 9);
+  add(300, 8);  // needs all there is
   for (int i = 0; i < 10; ++i) add(4, i % 2 == 0 ? 5 : 4);
   const BatchRun large = run_batch(model, *ops, setting, jobs);
   CHECK(large.stats.errors == 0);
