@@ -11,6 +11,7 @@ import sys
 
 # lib/ from top to bottom: a layer may include itself and those above it. Headers directly in lib/ are above all.
 LAYERS = ('files', 'model', 'device', 'kv', 'engine', 'sampling', 'schedule')
+TOOL_HEADERS = ('cli.h', 'batch_records.h')
 TOP_HEADERS = ('error.h', 'token.h', 'random.h', 'number_formats.h')
 # The implementations of device/ops.h may see of lib what ops.h itself may see, and their own folder.
 BACKENDS = ('cpu', 'cuda')
@@ -41,7 +42,7 @@ def may_include(source, header):
     folder = parts[1] if parts[0] == 'lib' and len(parts) > 2 else ''
     if '/' not in header:
         if parts[0] == 'tools':
-            return header == 'cli.h' or header in TOP_HEADERS
+            return header in TOOL_HEADERS or header in TOP_HEADERS
         return header in TOP_HEADERS or parts[0] == 'cuda' or folder == 'cpu'
     target = header.split('/')[0]
     if parts[0] == 'tools':

@@ -5,11 +5,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -44,18 +46,32 @@ void occupy_standard_descriptors() {
   }
 }
 
+// Files are mapped, and one that is cut off by somebody while it is read ends the process. Whatever
+// was not complete has no name yet.
+extern "C" void end_at_bus_error(int) {
+  constexpr char kText[] =
+      ": a model, state or pool entry was cut off while it was read, or its disk failed\n";
+  if (::write(2, tool_name.data(), tool_name.size()) > 0 &&
+      ::write(2, kText, sizeof kText - 1) > 0) {
+  }
+  ::_exit(kFailed);
+}
+
 // CLI11's text made one line in the manner of all others.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
   // Before what is missing: a misspelt option is often why.
   if (const std::vector<std::string> rest = app.remaining(); !rest.empty()) {
     const std::string& first = rest.front();
     if (first.size() > 1 && first.front() == '-') {
-      return fmt::format("unknown option {}", first.substr(0, first.find('=')));
+      return fmt::format("unknown option {}; --help lists all", first.substr(0, first.find('=')));
     }
     return fmt::format("unexpected argument {}", first);
   }
   std::string text = error.what();
   text = text.substr(0, text.find('\n'));
+  if (text.find("flag override") != std::string::npos) {
+    return fmt::format("--{}: takes no value", text.substr(0, text.find(' ')));
+  }
   const std::string name = text.substr(0, text.find(':'));
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     if (text.find("At Most") != std::string::npos) return name + ": given more than once";
@@ -67,14 +83,44 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
   return text;
 }
 
-// "--name=" without a value: CLI11 would take the next argument for it.
-void refuse_empty_values(int argc, char** argv) {
+// A value that is an empty string, most often of a shell variable that is not set. "--name=" is
+// refused before CLI11 takes the next argument for the value.
+void refuse_empty_values(CLI::App& app, int argc, char** argv) {
   for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
     const std::string_view word = argv[i];
     if (word.starts_with("--") && word.ends_with('=')) {
       throw Error(ErrorKind::usage, "{}: the value is missing", word.substr(0, word.size() - 1));
     }
   }
+  const auto not_empty = [](const std::string& value) {
+    return value.empty() ? std::string("the value is empty") : std::string();
+  };
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() > 0) option->check(CLI::Validator(not_empty, ""));
+  }
+}
+
+// What an option's value from the environment is wrong with is the variable's fault.
+std::string with_variable(const CLI::App& app, std::string message) {
+  const std::string name = message.substr(0, message.find_first_of(": "));
+  const CLI::Option* option = name.starts_with("--") ? app.get_option_no_throw(name) : nullptr;
+  if (option == nullptr || option->get_envname().empty() || on_command_line(name)) return message;
+  const char* value = std::getenv(option->get_envname().c_str());
+  if (value == nullptr || *value == '\0') return message;
+  return fmt::format("environment variable {}: {}", option->get_envname(), message);
+}
+
+// "--stats FILE": the file is taken for an input, since only "--stats=FILE" gives it to the option.
+std::string with_likely_meaning(const CLI::App& app, const std::string& message) {
+  for (std::size_t i = 1; i < command_line.size(); ++i) {
+    const std::string before(command_line[i - 1]);
+    const CLI::Option* option =
+        before.starts_with("--") ? app.get_option_no_throw(before) : nullptr;
+    if (option == nullptr || !option->get_type_name().starts_with("[=")) continue;
+    if (!message.starts_with(std::string(command_line[i]) + ":")) continue;
+    return fmt::format("{} (or is {}={} meant?)", message, before, command_line[i]);
+  }
+  return message;
 }
 
 // A function over the app's own options, so that no list has to be kept.
@@ -147,17 +193,20 @@ void add_common_options(CLI::App& app) {
 
 int run_body(CLI::App& app, int argc, char** argv, const std::function<int()>& body) {
   try {
-    refuse_empty_values(argc, argv);
+    refuse_empty_values(app, argc, argv);
+    for (CLI::Option* option : app.get_options()) {  // "--quiet=false" is no way to say nothing
+      if (option->get_type_name().empty()) option->disable_flag_override();
+    }
     app.parse(argc, argv);
     return body();
   } catch (const Notice& notice) {
     std::fputs(notice.text.c_str(), stdout);
     return kDone;
   } catch (const CLI::ParseError& error) {
-    complain(parse_message(app, error));
+    complain(with_variable(app, parse_message(app, error)));
     return kUsage;
   } catch (const Error& error) {
-    complain(error.what());
+    complain(with_likely_meaning(app, with_variable(app, error.what())));
     return error.kind() == ErrorKind::usage ? kUsage : kFailed;
   } catch (const std::bad_alloc&) {
     complain("out of memory");
@@ -175,6 +224,9 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body) 
   occupy_standard_descriptors();
   // A closed pipe ends the tool quietly; a parent may have left the signal ignored.
   std::signal(SIGPIPE, SIG_DFL);
+  struct sigaction cut {};
+  cut.sa_handler = end_at_bus_error;
+  ::sigaction(SIGBUS, &cut, nullptr);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk
   tool_name = app.get_name();
   command_line.assign(argv + 1, argv + argc);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -41,6 +42,9 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body);
 void warn(const std::string& message);
 bool is_quiet();
 
+// "a,b,c": a, b, c; "a,,": a and two empty words.
+std::vector<std::string_view> split_list(std::string_view text);
+
 // An option whose value is one number in [low, high]: decimal, nothing before or after it, refused
 // where it does not fit. (CLI11 by itself reads 010 as 8 and 2^64 as 2^64 - 1.) T: std::int32_t,
 // std::int64_t, std::uint64_t, double.
@@ -48,6 +52,26 @@ template <typename T>
 CLI::Option* add_number(CLI::App& app, const std::string& names, T& value,
                         std::type_identity_t<T> low, std::type_identity_t<T> high,
                         const std::string& description);
+
+// An option whose value is a list "a,b,c" without repetitions; `parse` makes a value of a word and
+// of the option's name, which its errors say. An empty word is a word.
+template <typename T, typename Parse>
+CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
+                      const std::string& type, const std::string& description, Parse parse) {
+  const auto take = [name, &values, parse](const std::string& text) {
+    values.clear();
+    for (const std::string_view word : split_list(text)) {
+      values.push_back(parse(word, name));
+      if (std::count(values.begin(), values.end(), values.back()) > 1) {
+        throw Error(ErrorKind::usage, "{}: '{}' is there twice", name, word);
+      }
+    }
+  };
+  return app.add_option_function<std::string>(name, take, description)->type_name(type);
+}
+// One whose words are integers in [low, high].
+CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std::int64_t>& values,
+                         std::int64_t low, std::int64_t high, const std::string& description);
 
 // The value "8G" of an option; the letters K, M and G are powers of 1024.
 std::size_t parse_bytes(std::string_view option, std::string_view text);
@@ -117,6 +141,8 @@ struct ScheduleOptions : ExitOptions {  // these, --speculative and --kv-slots
   Choice choose(const Model& model, const LoopPlan& plan, const Ops& ops) const;
 };
 
+// Schedule::parse for the value of an option, which errors name.
+Schedule parse_schedule(std::string_view option, std::string_view text);
 // The processor's name and how many CPUs this process may use; ops: the device.
 std::string machine_name(const Ops& ops);
 // Where tl-bench-spec leaves its verdict about a model and tl-generate looks for it.
@@ -186,7 +212,7 @@ struct InputOptions {
 };
 
 // Does what is to be done for one line; a failure of the computation (logits that are not finite,
-// no memory) is told with file and line.
+// no memory, no initial state for a position) is told with file and line.
 void for_line(const TokenLine& line, const std::function<void()>& work);
 
 // An output file and the option that names it; an empty path or "-" is none.
@@ -228,6 +254,8 @@ class Output {
   // the path is a device, a pipe or what standard output goes to.
   bool makes_file() const;
   OutputName name() const { return {"--output", path_}; }
+  // The file itself where the path is a link to one.
+  std::string real_path() const;
   void open(const std::vector<std::string>& inputs);  // before the first write
   void write(std::string_view text) { sink_.write(text); }
   void flush() { sink_.flush(); }

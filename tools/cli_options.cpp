@@ -50,9 +50,7 @@ std::string describe(T low, T high) {
 // "ID:VALUE,ID:VALUE"; -inf is a value, "never".
 std::map<TokenId, double> parse_logit_bias(std::string_view text) {
   std::map<TokenId, double> bias;
-  while (!text.empty()) {
-    const std::string_view pair = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(pair.size() + 1, text.size()));
+  for (const std::string_view pair : split_list(text)) {
     const std::size_t colon = pair.find(':');
     const auto id = parse_number<TokenId>(pair.substr(0, colon));
     const auto value = colon == std::string_view::npos
@@ -109,6 +107,29 @@ template CLI::Option* add_number(CLI::App&, const std::string&, std::uint64_t&, 
                                  std::uint64_t, const std::string&);
 template CLI::Option* add_number(CLI::App&, const std::string&, double&, double, double,
                                  const std::string&);
+
+std::vector<std::string_view> split_list(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std::int64_t>& values,
+                         std::int64_t low, std::int64_t high, const std::string& description) {
+  return add_list(app, name, values, "N,...", description,
+                  [low, high](std::string_view word, const std::string& option) {
+                    const auto number = parse_number<std::int64_t>(word);
+                    if (!number || *number < low || *number > high) {
+                      throw Error(ErrorKind::usage, "{}: '{}' is not {}", option, word,
+                                  describe<std::int64_t>(low, high));
+                    }
+                    return *number;
+                  });
+}
 
 std::size_t parse_bytes(std::string_view option, std::string_view text) {
   std::string_view digits = text;
@@ -323,7 +344,9 @@ StopRules StopFlags::rules(const ModelConfig& config) const {
   StopRules rules{.end_ids = {}, .sequences = sequences_, .max_tokens = max_tokens_, .room = 0};
   if (!ignore_end_ids_) {
     rules.end_ids = config.end_ids;
-    rules.end_ids.insert(rules.end_ids.end(), end_ids_.begin(), end_ids_.end());
+    for (const TokenId id : end_ids_) {
+      if (std::ranges::count(rules.end_ids, id) == 0) rules.end_ids.push_back(id);
+    }
   }
   return rules;
 }

@@ -3,6 +3,7 @@
 // What a schedule does is lib/schedule's business.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -15,6 +16,7 @@
 namespace tinyloop::cli {
 
 constexpr std::string_view kAuto = "auto";
+constexpr std::string_view kSchedules[] = {"off", "block", "tree", "wavefront"};
 
 bool ScheduleOptions::automatic() const {
   return speculative == kAuto || speculative.starts_with("auto:");
@@ -44,7 +46,12 @@ ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPl
                                                 const Ops& ops) const {
   const ExitRule rule = exit_rule();
   if (!automatic()) {
-    const Choice choice{Schedule::parse(speculative), ""};
+    const std::string kind = speculative.substr(0, speculative.find(':'));
+    if (std::ranges::count(kSchedules, kind) == 0) {
+      throw Error(ErrorKind::usage, "--speculative: '{}' is none of {}, auto", speculative,
+                  fmt::join(kSchedules, ", "));
+    }
+    const Choice choice{parse_schedule("--speculative", speculative), ""};
     check(choice.schedule, model.config(), plan, rule, kv_slots);
     return choice;
   }
@@ -55,7 +62,12 @@ ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPl
   const std::string path = speculative.size() > kAuto.size() + 1
                                ? speculative.substr(kAuto.size() + 1)
                                : profile_path(model.path());
-  if (!std::filesystem::exists(path)) return {Schedule(), "plain: no profile " + path};
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown)) {
+    // Beside the model there need not be one; a name that was given should be right.
+    if (speculative != kAuto) warn(path + ": there is no such profile, decoding is plain");
+    return {Schedule(), "plain: no profile " + path};
+  }
   SpeculationProfile profile;
   try {
     profile = SpeculationProfile::read(path);
@@ -67,7 +79,8 @@ ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPl
     return {Schedule(), "plain: the profile is of another model"};
   }
   if (profile.machine != machine_name(ops)) {
-    return {Schedule(), "plain: the profile is of another machine or number of threads"};
+    return {Schedule(), fmt::format("plain: the profile is of '{}', this is '{}'", profile.machine,
+                                    machine_name(ops))};
   }
   if (profile.loops != plan.loops) {
     return {Schedule(), fmt::format("plain: the profile is for {} loops", profile.loops)};
@@ -83,6 +96,14 @@ ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPl
   }
   return {profile.schedule, fmt::format("{}: the profile's verdict, {:.2f} x",
                                         profile.schedule.name(), profile.speedup)};
+}
+
+Schedule parse_schedule(std::string_view option, std::string_view text) {
+  try {
+    return Schedule::parse(text);
+  } catch (const Error& error) {
+    throw Error(error.kind(), "{}: {}", option, error.what());
+  }
 }
 
 std::string machine_name(const Ops& ops) {

@@ -2,13 +2,14 @@
 // Where sequences come from and answers go: files, pipes, standard input and output.
 // Not the formats: those are in files/token_lines.
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "cli.h"
 
@@ -21,7 +22,10 @@ bool file_status(const std::string& path, struct stat& status) {
 
 // One spelling for all ways to name a file that need not be there.
 std::filesystem::path whole_path(const std::string& path) {
-  return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+  std::error_code unknown;  // then the spelling has to do
+  const std::filesystem::path whole = std::filesystem::absolute(path, unknown);
+  const std::filesystem::path canonical = std::filesystem::weakly_canonical(whole, unknown);
+  return canonical.empty() ? whole : canonical;
 }
 
 bool same_file(const struct stat& a, const struct stat& b) {
@@ -130,7 +134,7 @@ void for_line(const TokenLine& line, const std::function<void()>& work) {
   try {
     work();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::device) throw;
+    if (error.kind() != ErrorKind::device && error.kind() != ErrorKind::usage) throw;
     throw Error(error.kind(), "{}:{}: {}", line.file, line.number, error.what());
   }
 }
@@ -241,10 +245,17 @@ bool Output::makes_file() const {
   return !file_status(path_, status) || (S_ISREG(status.st_mode) && stream_to(status) == nullptr);
 }
 
+std::string Output::real_path() const {
+  std::error_code unknown;
+  if (!std::filesystem::is_symlink(path_, unknown)) return path_;
+  return whole_path(path_).string();
+}
+
 void StatsOutput::add(CLI::App& app) {
   app.add_flag(
-      "--stats", path_,
-      "Statistics, one JSON object a line, on standard error or with --stats=FILE in a file");
+         "--stats", path_,
+         "Statistics, one JSON object a line, on standard error or with --stats=FILE in a file")
+      ->type_name("[=FILE]");
 }
 
 void StatsOutput::open(const std::vector<std::string>& inputs) {
@@ -264,9 +275,13 @@ void StatsOutput::finish() {
 }
 
 std::int64_t peak_resident_bytes() {
-  struct rusage usage;
-  return ::getrusage(RUSAGE_SELF, &usage) == 0 ? std::int64_t{usage.ru_maxrss} * 1024
-                                               : 0;  // Linux counts KiB
+  // Not getrusage: a process begins there with what its parent held.
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    std::int64_t kilobytes = 0;
+    if (word == "VmHWM:" && file >> kilobytes) return kilobytes * 1024;
+  }
+  return 0;
 }
 
 }  // namespace tinyloop::cli

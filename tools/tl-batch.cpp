@@ -2,27 +2,20 @@
 // tl-batch: continues many sequences of token ids together, and finishes what was broken off. See
 // tl-batch(1). Parses, calls the library, prints; what is computed lives in lib/.
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <limits>
-#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "batch_records.h"
 #include "cli.h"
 #include "engine/forward.h"
 #include "engine/memory_need.h"
-#include "files/json_text.h"
 #include "files/record_journal.h"
-#include "files/token_files.h"
 #include "kv/prefix_pool.h"
 #include "schedule/generate_batch.h"
 #include "schedule/prefix_cache.h"
@@ -30,257 +23,10 @@
 namespace {
 
 using namespace tinyloop;
+using Options = cli::BatchCommand;
 
 // Jobs in sight are held in memory, their ids twice, so there are fewer where a context is long.
 constexpr std::int64_t kInSight = 4096, kInSightBytes = std::int64_t{256} << 20;
-
-struct Options {
-  cli::ModelOptions model;
-  cli::LoopOptions loop;
-  cli::ExitOptions exit;
-  cli::SamplingFlags sampling;
-  cli::StopFlags stop;
-  cli::InputOptions input;
-  cli::Output output;
-  cli::StatsOutput stats;
-  cli::Progress progress;
-  cli::BatchFlags batch;
-  std::string pool;
-  std::int64_t pool_min_share = 0;
-  bool only_new = false, jsonl = false, unordered = false, timings = false, go_on = false;
-};
-
-// Between the input and the records: gives jobs out, takes outcomes in, and knows what lies
-// between. Memory is bounded by the jobs in sight.
-class Batch {
- public:
-  Batch(Options& options, const ModelConfig& config, LineShare share, RecordJournal* journal)
-      : options_(options),
-        share_(share),
-        files_(options.input.files, options.input.token_format(),
-               {.vocab = config.vocab, .longest = config.context, .job_keys = true}, share),
-        rules_(options.stop.rules(config)),
-        journal_(journal),
-        next_(share.index + 1) {}
-
-  std::optional<BatchJob> next();
-  void done(const BatchOutcome& outcome);
-  // Of all runs together, and what earlier ones had done.
-  std::int64_t errors() const { return errors_; }
-  std::int64_t earlier() const { return earlier_; }
-
- private:
-  struct Job {
-    TokenLine line;
-    std::uint64_t seed = 0;
-    std::uint64_t hash = 0;
-  };
-  std::string place(const TokenLine& line) const {
-    return fmt::format("{}:{}", line.file, line.number);
-  }
-  std::string head(const TokenLine& line) const;
-  std::string record(const Job& job, const BatchOutcome& outcome) const;
-  std::string failure(const TokenLine& line, std::string error) const;
-  std::string statistics(const Job& job, const BatchOutcome& outcome) const;
-  std::uint64_t hash(const Job& job) const;
-  void keep(std::int64_t number, const Job& job, bool error, std::string record);
-
-  Options& options_;
-  LineShare share_;
-  TokenFiles files_;
-  StopRules rules_;
-  RecordJournal* journal_;
-  std::map<std::int64_t, Job> jobs_;             // given out, not yet done
-  std::map<std::int64_t, std::string> waiting_;  // records that an older one goes before
-  std::int64_t next_;                            // number of the next record to write
-  std::int64_t errors_ = 0, earlier_ = 0;
-};
-
-std::optional<BatchJob> Batch::next() {
-  while (std::optional<TokenLine> line = files_.next()) {
-    if (line->error.empty() && line->ids.empty()) {
-      line->error = place(*line) + ":1: the sequence is empty";
-    }
-    Job job{std::move(*line), 0, 0};
-    job.seed = job.line.seed.value_or(options_.sampling.seed());
-    job.hash = hash(job);
-    const std::int64_t number = files_.number();
-    if (const auto known = journal_ != nullptr ? journal_->find(number) : std::nullopt) {
-      if (known->job != job.hash) {
-        throw Error(ErrorKind::usage, "{} has changed since the run that --continue would finish",
-                    place(job.line));
-      }
-      ++earlier_;
-      errors_ += known->error;
-      continue;
-    }
-    BatchJob wanted;
-    wanted.number = number;
-    wanted.prompt = job.line.ids;  // none if the line is wrong: then the job fails in its turn
-    wanted.stop = rules_;
-    if (job.line.max_tokens) wanted.stop.max_tokens = *job.line.max_tokens;
-    if (job.line.stop) wanted.stop.sequences = *job.line.stop;
-    wanted.seed = job.seed;
-    wanted.priority = job.line.priority;
-    wanted.group = job.line.group;
-    jobs_.emplace(number, std::move(job));
-    return wanted;
-  }
-  if (journal_ != nullptr && earlier_ < journal_->found_records()) {
-    throw Error(ErrorKind::usage,
-                "the input ends before line {} of the run that --continue would finish",
-                journal_->found_records());
-  }
-  return std::nullopt;
-}
-
-// All that the record depends on but for the options.
-std::uint64_t Batch::hash(const Job& job) const {
-  const TokenLine& line = job.line;
-  std::string text = head(line) + line.error;
-  text +=
-      fmt::format("\n{}\n{}\n{}\n", format_ids(line.ids), job.seed, line.max_tokens.value_or(-1));
-  if (line.stop) {
-    for (const std::vector<TokenId>& sequence : *line.stop) text += format_ids(sequence) + '\n';
-    text += '.';
-  }
-  return XXH3_64bits(text.data(), text.size());
-}
-
-// {"line":3,"file":"a","id":...,"group":"..."
-std::string Batch::head(const TokenLine& line) const {
-  std::string text = fmt::format("{{\"line\":{}", line.number);
-  if (options_.input.files.size() > 1) text += fmt::format(",\"file\":{}", json_string(line.file));
-  if (!line.id_json.empty()) text += fmt::format(",\"id\":{}", line.id_json);
-  if (!line.group.empty()) text += fmt::format(",\"group\":{}", json_string(line.group));
-  return text;
-}
-
-std::string Batch::failure(const TokenLine& line, std::string error) const {
-  if (options_.jsonl) return head(line) + fmt::format(",\"error\":{}}}", json_string(error));
-  // A file's name may hold anything, a record is one line.
-  std::replace_if(
-      error.begin(), error.end(),
-      [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, '?');
-  return "error: " + error;
-}
-
-std::string Batch::record(const Job& job, const BatchOutcome& outcome) const {
-  const Answer& answer = outcome.answer;
-  std::vector<TokenId> tokens;
-  if (!options_.only_new) tokens = job.line.ids;
-  tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
-  if (!options_.jsonl) return format_ids(tokens);
-  std::string text = head(job.line) + fmt::format(",\"tokens\":[{}],\"stop\":\"{}\"{},\"seed\":{}",
-                                                  fmt::join(tokens, ","), name_of(answer.stop.kind),
-                                                  cli::matched_json(answer.stop), job.seed);
-  if (options_.timings) {
-    const DecodeStats& stats = answer.stats;
-    text += fmt::format(
-        ",\"queue_ms\":{:.3f},\"prefill_ms\":{:.3f},\"first_token_ms\":{:.3f},\"decode_ms\":{:.3f},"
-        "\"prefilled\":{},\"reused\":{},\"pool_reused\":{}",
-        outcome.queue_ms, stats.prefill_ms, stats.first_token_ms, stats.decode_ms, stats.prefilled,
-        stats.reused, outcome.pool_reused);
-  }
-  return text + '}';
-}
-
-std::string Batch::statistics(const Job& job, const BatchOutcome& outcome) const {
-  const Answer& answer = outcome.answer;
-  const DecodeStats& stats = answer.stats;
-  std::string text = head(job.line);
-  if (!outcome.error.empty()) {
-    return text + fmt::format(",\"error\":{}}}\n", json_string(outcome.error));
-  }
-  text += fmt::format(
-      ",\"prompt\":{},\"prefilled\":{},\"reused\":{},\"pool_reused\":{},\"generated\":{},"
-      "\"loops_run\":{},\"prompt_loops\":{}",
-      job.line.ids.size(), stats.prefilled, stats.reused, outcome.pool_reused, stats.generated,
-      stats.loops_run, stats.prompt_loops);
-  text += fmt::format(
-      ",\"queue_ms\":{:.3f},\"prefill_ms\":{:.3f},\"first_token_ms\":{:.3f},\"decode_ms\":{:.3f}",
-      outcome.queue_ms, stats.prefill_ms, stats.first_token_ms, stats.decode_ms);
-  return text +
-         fmt::format(
-             ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"}}\n",
-             name_of(answer.stop.kind), cli::matched_json(answer.stop), job.seed,
-             stats.logits_hash);
-}
-
-void Batch::done(const BatchOutcome& outcome) {
-  const auto found = jobs_.find(outcome.number);
-  const Job job = std::move(found->second);
-  jobs_.erase(found);
-  BatchOutcome told = outcome;
-  if (!job.line.error.empty()) {
-    told.error = job.line.error;
-  } else if (!told.error.empty()) {
-    told.error = fmt::format("{}: {}", place(job.line), told.error);
-  }
-  const bool error = !told.error.empty();
-  errors_ += error;
-  keep(outcome.number, job, error, error ? failure(job.line, told.error) : record(job, told));
-  if (!options_.stats.wanted()) return;
-  options_.progress.make_room();
-  options_.stats.write(statistics(job, told));
-}
-
-void Batch::keep(std::int64_t number, const Job& job, bool error, std::string record) {
-  if (journal_ != nullptr) {
-    journal_->append({number, job.hash, error, std::move(record)});
-    return;
-  }
-  options_.progress.make_room();  // a terminal may show both
-  if (options_.unordered) {
-    options_.output.write(record + '\n');
-  } else {
-    waiting_.emplace(number, std::move(record));
-    for (auto front = waiting_.begin(); front != waiting_.end() && front->first == next_;
-         front = waiting_.erase(front), next_ += share_.of) {
-      options_.output.write(front->second + '\n');
-    }
-  }
-  options_.output.flush();
-}
-
-// All that records depend on, by the names of the options.
-RecordJournal::Settings settings_of(const Options& options, Forward& forward,
-                                    const BatchOptions& batch) {
-  const CacheIdentity identity = cache_identity(forward, batch.kv);
-  const LineShare share = options.batch.share();
-  const SamplingOptions& sampling = batch.sampling;
-  const StopRules rules = options.stop.rules(forward.model().config());
-  std::string bias, stop, inputs;
-  for (const auto& [id, value] : sampling.logit_bias) bias += fmt::format("{}:{},", id, value);
-  for (const auto& sequence : rules.sequences) stop += format_ids(sequence) + ',';
-  for (const std::string& file : options.input.files) inputs += json_string(file) + ',';
-  return {{"--model", identity.model},
-          {"arithmetic", identity.arithmetic},
-          {"--loops", fmt::format("{}", identity.loops)},
-          {"--kv", identity.kv},
-          {"--cache-window", fmt::format("{}", identity.window)},
-          {"--init-state", identity.initial_state},
-          {"--exit", batch.exit.identity()},
-          {"--temperature", fmt::format("{}", sampling.temperature)},
-          {"--top-k", fmt::format("{}", sampling.top_k)},
-          {"--top-p", fmt::format("{}", sampling.top_p)},
-          {"--min-p", fmt::format("{}", sampling.min_p)},
-          {"--repetition-penalty", fmt::format("{}", sampling.repetition_penalty)},
-          {"--presence-penalty", fmt::format("{}", sampling.presence_penalty)},
-          {"--frequency-penalty", fmt::format("{}", sampling.frequency_penalty)},
-          {"--logit-bias", bias},
-          {"--seed", fmt::format("{}", sampling.seed)},
-          {"--max-tokens", fmt::format("{}", rules.max_tokens)},
-          {"--eos", fmt::format("{}", fmt::join(rules.end_ids, ","))},
-          {"--stop", stop},
-          {"--input-format", options.input.format.empty() ? "text" : options.input.format},
-          {"--jsonl", fmt::format("{}", options.jsonl)},
-          {"--only-new", fmt::format("{}", options.only_new)},
-          {"--timings", fmt::format("{}", options.timings)},
-          {"--unordered", fmt::format("{}", options.unordered)},
-          {"--shard", fmt::format("{}/{}", share.index, share.of)},
-          {"FILE", inputs}};
-}
 
 void check_options(Options& options) {
   if (options.timings && !options.jsonl) {
@@ -352,13 +98,19 @@ int run(Options& options) {
   validate(options.stop.rules(config), config.vocab);
 
   const bool to_file = options.output.makes_file();
-  const std::string path = options.output.name().path, journal_path = path + ".journal";
+  const std::string path = options.output.name().path;
+  const std::string journal_path = options.output.real_path() + ".journal";
   const std::vector<std::string> sources = options.input.sources(options.model.path);
   std::vector<cli::OutputName> outputs = {options.output.name(), options.stats.name()};
   if (to_file) outputs.push_back({"the journal of --output", journal_path});
   cli::check_outputs(outputs, sources);
-  if (options.go_on && !std::filesystem::exists(journal_path) && std::filesystem::exists(path)) {
+  std::error_code unknown;
+  if (options.go_on && !std::filesystem::exists(journal_path, unknown) &&
+      std::filesystem::exists(path, unknown)) {
     cli::warn(path + " is complete: there is nothing to continue");
+    options.stats.open(sources);
+    write_summary(options, batch, {}, 0, 0.0);
+    options.stats.finish();
     return cli::kDone;
   }
 
@@ -380,7 +132,11 @@ int run(Options& options) {
     batch.memory = *left / 2;
   }
   std::optional<PrefixPool> pool = open_pool(options, forward, batch.kv);
-  if (pool) batch.pool = &*pool;
+  if (pool) {
+    batch.pool = &*pool;
+  } else {
+    batch.pool_min_share = 0;
+  }
 
   options.stats.open(sources);
   std::optional<RecordJournal> journal;
@@ -408,7 +164,7 @@ int run(Options& options) {
   if (options.progress.wanted()) {
     if (const auto lines = options.input.count_lines()) total = share.of_lines(*lines);
   }
-  Batch work(options, config, share, journal ? &*journal : nullptr);
+  cli::BatchRecords work(options, config, share, journal ? &*journal : nullptr);
   cli::Progress::State state;
   state.lanes = batch.lanes;
   state.pool = batch.pool != nullptr;
@@ -425,7 +181,7 @@ int run(Options& options) {
   };
   BatchStats stats;
   try {
-    if (journal) journal->begin(settings_of(options, forward, batch));
+    if (journal) journal->begin(cli::settings_of(options, forward, batch));
     stats = generate_batch(
         forward, batch, [&] { return work.next(); },
         [&](const BatchOutcome& outcome) { work.done(outcome); },

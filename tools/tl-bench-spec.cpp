@@ -17,6 +17,7 @@
 #include "files/json_text.h"
 #include "files/svg_chart.h"
 #include "random.h"
+#include "schedule/prefix_cache.h"
 #include "schedule/speculation_bench.h"
 #include "schedule/speculation_profile.h"
 
@@ -200,14 +201,17 @@ int bench(Options& options) {
   if (options.clock == "passes") {
     what.cost = [](const DecodeStats& stats) { return static_cast<double>(stats.passes); };
   }
-  for (const std::string& name : options.schedules) what.schedules.push_back(Schedule::parse(name));
+  for (const std::string& name : options.schedules) {
+    what.schedules.push_back(cli::parse_schedule("--schedule", name));
+  }
   if (what.schedules.empty()) what.schedules = speculation_sweep(plan.loops);
+  if (plan.loops == 1) cli::warn("with one loop a guess costs as much as an answer");
   std::int32_t rows = static_cast<std::int32_t>(options.loop.chunk());
   for (const Schedule& schedule : what.schedules) {
     if (schedule.kind == Schedule::Kind::plain) {
       throw Error(ErrorKind::usage, "--schedule: 'off' is what all others are compared with");
     }
-    check(schedule, config, plan, ExitRule(), 0);
+    check(schedule, config, plan, ExitRule(), 0, "--schedule");
     rows = std::max(rows, schedule.rows(plan.loops));
   }
   const std::vector<std::string> sources = options.input.sources(options.model.path);
@@ -230,13 +234,16 @@ int bench(Options& options) {
       forward, options.loop.kv_mode(), options.sampling.options(), StopRules(), prompts, what);
   const BenchArm& best = report.best();
   const Verdict verdict{{model.fingerprint(), cli::machine_name(*ops), plan.loops,
-                         std::string(name_of(options.loop.kv_mode())), now(),
-                         best.median > options.threshold, best.schedule, best.median,
+                         cache_identity(forward, options.loop.kv_mode()).kv, now(),
+                         best.pays(options.threshold), best.schedule, best.median,
                          options.threshold}};
   options.output.write(options.json  ? json_document(options, report, verdict, prompts.size())
                        : options.csv ? csv_table(report)
                                      : table(report, verdict));
   options.output.finish();
+  if (options.input.files.empty() && !options.profile.empty()) {
+    cli::warn("the prompts were random ids: the verdict may be another one for yours, name a FILE");
+  }
   if (best.low <= options.threshold && options.threshold < best.high) {
     cli::warn(fmt::format(
         "the quartiles of {}, {:.2f} to {:.2f}, lie on both sides of the threshold {}: the verdict "
@@ -251,7 +258,13 @@ int bench(Options& options) {
   if (!options.profile.empty()) {
     verdict.profile.write(profile);
   }
-  return options.require > 0.0 && best.median < options.require ? cli::kFailed : cli::kDone;
+  if (best.median < options.require) {
+    throw Error(ErrorKind::device,
+                "the best speed-up, {:.2f} x with {}, is below the {} of "
+                "--require-speedup",
+                best.median, best.schedule.name(), options.require);
+  }
+  return cli::kDone;
 }
 
 }  // namespace
@@ -274,7 +287,8 @@ int main(int argc, char** argv) {
       ->default_str("5");
   cli::add_number(app, "-n,--max-tokens", options.max_tokens, 2, 1'000'000, "Tokens of each run")
       ->default_str("32");
-  cli::add_number(app, "--budget", options.budget, 0.0, 1e6, "Seconds for all of it")
+  cli::add_number(app, "--budget", options.budget, 0.0, 1e6,
+                  "No repeat begins after so many seconds")
       ->default_str("60");
   cli::add_number(app, "--threshold", options.threshold, 0.0, 1e6,
                   "The verdict is speculate above this speed-up")
@@ -288,7 +302,8 @@ int main(int argc, char** argv) {
       ->default_str("wall");
   app.add_flag("--save-profile", options.profile,
                "Write the verdict beside the model, where --speculative auto finds it, or with "
-               "--save-profile=FILE elsewhere");
+               "--save-profile=FILE elsewhere")
+      ->type_name("[=FILE]");
   app.add_option("--plot", options.plot, "Write the speed-ups as a chart, an SVG file")
       ->type_name("FILE");
   app.add_flag("--json", options.json, "One JSON document in place of the table");

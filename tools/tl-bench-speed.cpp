@@ -44,55 +44,6 @@ struct Options {
   bool wants(std::string_view part) const { return std::ranges::find(parts, part) != parts.end(); }
 };
 
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    words.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return words;
-}
-
-std::int64_t number_in(std::string_view text, std::int64_t low, std::int64_t high,
-                       std::string_view name) {
-  std::int64_t value = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (fault != std::errc() || end != text.data() + text.size() || value < low || value > high) {
-    throw Error(ErrorKind::usage, "{}: '{}' is not an integer from {} to {}", name, text, low,
-                high);
-  }
-  return value;
-}
-
-// An option whose value is a list "a,b,c"; parse makes a value of one word.
-template <typename T, typename Parse>
-CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& values,
-                      const std::string& type, const std::string& description, Parse parse) {
-  return app
-      .add_option_function<std::string>(
-          name,
-          [name, &values, parse](const std::string& text) {
-            values.clear();
-            for (const std::string_view word : split(text)) {
-              values.push_back(parse(word, name));
-              if (std::count(values.begin(), values.end(), values.back()) > 1) {
-                throw Error(ErrorKind::usage, "{}: '{}' is there twice", name, word);
-              }
-            }
-          },
-          description)
-      ->type_name(type);
-}
-
-CLI::Option* add_numbers(CLI::App& app, const std::string& name, Numbers& values, std::int64_t low,
-                         std::int64_t high, const std::string& description) {
-  return add_list(app, name, values, "N,...", description,
-                  [low, high](std::string_view word, const std::string& option) {
-                    return number_in(word, low, high, option);
-                  });
-}
-
 // One weight type and one number of threads, ready to print.
 struct Answer {
   std::string device, type;
@@ -438,35 +389,36 @@ int main(int argc, char** argv) {
       }
     };
   };
-  add_list(app, "--dtype", options.types, "TYPE,...",
-           "Types of the random weights: f32, f16, bf16, q8, q4; default: f16",
-           by_name(parse_weight_type));
-  add_list(app, "--kv", options.kv, "MODE,...",
-           "How keys and values are kept: f32, f16, int8, int4; default: f16",
-           by_name(parse_kv_mode));
-  add_numbers(app, "--threads", options.threads, 0, kMostThreads,
-              "Numbers of threads; 0: as many as the CPUs this process may use; default: 1 and 0")
+  cli::add_list(app, "--dtype", options.types, "TYPE,...",
+                "Types of the random weights: f32, f16, bf16, q8, q4; default: f16",
+                by_name(parse_weight_type));
+  cli::add_list(app, "--kv", options.kv, "MODE,...",
+                "How keys and values are kept: f32, f16, int8, int4; default: f16",
+                by_name(parse_kv_mode));
+  cli::add_numbers(
+      app, "--threads", options.threads, 0, kMostThreads,
+      "Numbers of threads; 0: as many as the CPUs this process may use; default: 1 and 0")
       ->envname("TL_THREADS");
   options.device.add(app);
   options.parts = {"limits", "prefill", "decode", "passes"};
-  add_list(app, "--only", options.parts, "PART,...",
-           "What to measure: limits, prefill, decode, passes, growth; default: all but growth",
-           [](std::string_view word, const std::string& option) {
-             for (const char* part : {"limits", "prefill", "decode", "passes", "growth"}) {
-               if (word == part) return std::string(word);
-             }
-             throw Error(ErrorKind::usage,
-                         "{}: '{}' is none of limits, prefill, decode, passes, growth", option,
-                         word);
-           });
-  add_numbers(app, "--loops", options.loops, 1, kMostLoops,
-              "Loops of prefill and decode; default: the model's own");
-  add_numbers(app, "--rows", options.rows, 1, kMostPositions,
-              "Rows of a pass; default: 1,2,4,6,8,16");
-  add_numbers(app, "--prefill", options.prefill, 1, kMostPositions,
-              "Rows of a prefill; default: 1,8,64,512");
-  add_numbers(app, "--context", options.context, 0, kMostPositions,
-              "Positions before the token that is decoded; default: 0,1024,4096");
+  cli::add_list(app, "--only", options.parts, "PART,...",
+                "What to measure: limits, prefill, decode, passes, growth; default: all but growth",
+                [](std::string_view word, const std::string& option) {
+                  for (const char* part : {"limits", "prefill", "decode", "passes", "growth"}) {
+                    if (word == part) return std::string(word);
+                  }
+                  throw Error(ErrorKind::usage,
+                              "{}: '{}' is none of limits, prefill, decode, passes, growth", option,
+                              word);
+                });
+  cli::add_numbers(app, "--loops", options.loops, 1, kMostLoops,
+                   "Loops of prefill and decode; default: the model's own");
+  cli::add_numbers(app, "--rows", options.rows, 1, kMostPositions,
+                   "Rows of a pass; default: 1,2,4,6,8,16");
+  cli::add_numbers(app, "--prefill", options.prefill, 1, kMostPositions,
+                   "Rows of a prefill; default: 1,8,64,512");
+  cli::add_numbers(app, "--context", options.context, 0, kMostPositions,
+                   "Positions before the token that is decoded; default: 0,1024,4096");
   cli::add_number(app, "--repeats", options.timing.repeats, 1, 1'000'000, "Samples of each figure")
       ->default_str("5");
   cli::add_number(app, "--warm-up", options.timing.warm_up, 0, 1'000'000,

@@ -25,7 +25,7 @@ struct Options {
   cli::LoopOptions loop;
   cli::InputOptions input;
   cli::Output output;
-  std::vector<std::int32_t> loops;
+  std::vector<std::int64_t> loops;
   bool per_token = false, jsonl = false;
   std::string logits_path, states_path;
 };
@@ -62,8 +62,8 @@ int score_lines(Options& options) {
   const ModelConfig& config = model.config();
   if (options.loops.empty()) options.loops.push_back(0);
   std::vector<LoopPlan> plans;
-  for (const std::int32_t loops : options.loops) {
-    options.loop.loops = loops;
+  for (const std::int64_t loops : options.loops) {
+    options.loop.loops = static_cast<std::int32_t>(loops);
     plans.push_back(options.loop.plan(config));
   }
   const InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
@@ -129,11 +129,8 @@ int main(int argc, char** argv) {
   options.model.add(app);
   options.input.add(app);
   options.loop.add_without_loops(app);
-  app.add_option("--loops", options.loops,
-                 "Loop counts, such as 4 or 1,2,4 (default: the model's own)")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::Range(1, 1 << 20));
+  cli::add_numbers(app, "--loops", options.loops, 1, 1 << 20,
+                   "Numbers of loops; default: the model's own");
   app.add_flag("--per-token", options.per_token, "Also write each token's log-probability");
   app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");
   app.add_option("--logits", options.logits_path,

@@ -47,6 +47,8 @@ class Forward {
   const LoopPlan& plan() const { return plan_; }
   // Of the initial states, "" where they are not free.
   const std::string& initial_identity() const { return initial_states_.identity(); }
+  // Throws Error(usage) where no row can enter at the position: initial states of a file end.
+  void check_position(std::int64_t position) const { initial_states_.check(position); }
   Ops& ops() { return ops_; }
   std::int32_t max_rows() const { return max_rows_; }
   std::int32_t slots() const { return slots_; }

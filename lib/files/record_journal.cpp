@@ -117,11 +117,13 @@ RecordJournal::~RecordJournal() {
 
 void RecordJournal::open_locked() {
   for (;;) {
-    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (descriptor_ < 0) fail(errno);
     // Where locks are not supported two processes are the user's to keep apart.
-    const bool held = ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     struct stat status {};
+    if (::fstat(descriptor_, &status) != 0) fail(errno);
+    if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::io, "{}: is not a regular file", path_);
+    const bool held = ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     const bool removed = ::fstat(descriptor_, &status) == 0 && status.st_nlink == 0;
     if (!held && !removed) return;
     ::close(std::exchange(descriptor_, -1));
@@ -133,20 +135,25 @@ void RecordJournal::take_stock() {
   struct stat status {};
   if (::fstat(descriptor_, &status) != 0) fail(errno);
   std::ifstream file = reader();
-  std::string line;
-  const bool any = static_cast<bool>(std::getline(file, line));
-  if (any && !file.eof()) {
+  // Whatever else it is must not be read to its end in search of a line, nor be cut.
+  std::string line(std::min(kMagic.size(), static_cast<std::size_t>(status.st_size)), '\0');
+  if (!file.read(line.data(), static_cast<std::streamsize>(line.size()))) fail_unread();
+  if (!kMagic.starts_with(line)) throw Error(ErrorKind::data, "{}: is not a journal", path_);
+  file.seekg(0);
+  const bool whole = static_cast<bool>(std::getline(file, line)) && !file.eof();
+  if (file.bad()) fail_unread();
+  if (whole) {
     if (!parse_header(line, settings_) || settings_.empty()) {
       throw Error(ErrorKind::data, "{}: is not a journal of this version", path_);
     }
     end_ = static_cast<std::int64_t>(line.size()) + 1;
-  } else if (any && !kMagic.starts_with(line.substr(0, kMagic.size()))) {
-    throw Error(ErrorKind::data, "{}: is not a journal", path_);  // not even the beginning of one
   }
   header_bytes_ = end_;
   Scanned scanned;
-  while (found() && scan(file, end_, scanned)) ++records_;
-  found_records_ = records_;
+  while (found() && scan(file, end_, scanned)) {
+    ++records_;
+    found_last_ = std::max(found_last_, scanned.entry.number);
+  }
   dropped_bytes_ = status.st_size - end_;
   if (dropped_bytes_ != 0 && ::ftruncate(descriptor_, end_) != 0) fail(errno);
   find_offset_ = header_bytes_;
@@ -163,7 +170,7 @@ std::ifstream RecordJournal::reader() const {
 bool RecordJournal::scan(std::ifstream& file, std::int64_t& offset, Scanned& scanned) const {
   std::string line;
   if (!std::getline(file, line) || file.eof() || !parse_line(line, scanned.entry)) {
-    if (file.bad()) throw Error(ErrorKind::io, "{}: cannot be read", path_);
+    if (file.bad()) fail_unread();
     return false;
   }
   offset += static_cast<std::int64_t>(line.size()) + 1;
@@ -275,7 +282,10 @@ void RecordJournal::copy_in_order(std::int64_t first, std::int64_t step,
   std::int64_t next = first;
   each([&](const Scanned& scanned) {
     const auto bytes = static_cast<std::int64_t>(scanned.entry.record.size());
-    waiting.insert({scanned.entry.number, {scanned.record_offset, bytes}});
+    const std::int64_t number = scanned.entry.number;
+    const bool twice = number >= first && number < next && (number - first) % step == 0;
+    if (twice) return;
+    waiting.insert({number, {scanned.record_offset, bytes}});
     for (auto front = waiting.begin(); front != waiting.end() && front->first == next;
          front = waiting.erase(front), next += step) {
       take(read_at(front->second.offset, front->second.bytes) + '\n');
@@ -288,6 +298,8 @@ void RecordJournal::remove() {
   if (::unlink(path_.c_str()) != 0) fail(errno);
   sync_folder_of(path_);
 }
+
+void RecordJournal::fail_unread() const { throw Error(ErrorKind::io, "{}: cannot be read", path_); }
 
 void RecordJournal::fail_changed() const {
   throw Error(ErrorKind::io, "{}: changed while it was read", path_);

@@ -34,7 +34,8 @@ class RecordJournal {
   using Settings = std::vector<std::pair<std::string, std::string>>;
 
   // Opens the file or makes it, locks it for this process and drops what does not agree with its
-  // checksum. Throws Error(io) if another process has it, Error(data) if it is no journal.
+  // checksum. Throws Error(io) if another process has it, it cannot be read or is no regular file,
+  // Error(data) if it is no journal; it is then as it was.
   explicit RecordJournal(std::string path);
   ~RecordJournal();
   RecordJournal(const RecordJournal&) = delete;
@@ -43,7 +44,7 @@ class RecordJournal {
   // What was there. Values are as json_string() writes them, without the quotes.
   bool found() const { return !settings_.empty(); }
   const Settings& settings() const { return settings_; }
-  std::int64_t found_records() const { return found_records_; }
+  std::int64_t found_last() const { return found_last_; }  // the greatest number; 0: none
   std::int64_t dropped_bytes() const { return dropped_bytes_; }
   std::int64_t records() const { return records_; }  // there now
 
@@ -86,13 +87,14 @@ class RecordJournal {
   std::string read_at(std::int64_t offset, std::int64_t bytes) const;
   void each(const Take& take) const;
   [[noreturn]] void fail_changed() const;
+  [[noreturn]] void fail_unread() const;
   [[noreturn]] void fail(int error) const;
 
   std::string path_;
   int descriptor_ = -1;
   Settings settings_;
   std::int64_t header_bytes_ = 0, end_ = 0;
-  std::int64_t records_ = 0, found_records_ = 0, dropped_bytes_ = 0;
+  std::int64_t records_ = 0, found_last_ = 0, dropped_bytes_ = 0;
 
   std::ifstream find_file_;  // what was there, read once more for find()
   std::int64_t find_offset_ = 0, find_end_ = 0;

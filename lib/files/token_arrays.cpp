@@ -101,8 +101,10 @@ TokenLine TokenArrayReader::array_row(std::string_view where) {
 
 std::optional<TokenLine> TokenArrayReader::next(ByteSource& source) {
   if (!std::exchange(started_, true)) {
-    if (source.peek().empty()) return std::nullopt;
-    if (format_ != TokenFormat::npy) return raw_row(source);
+    if (format_ != TokenFormat::npy) {
+      if (source.peek().empty()) return std::nullopt;
+      return raw_row(source);
+    }
     try {
       load(source);
     } catch (const Error& error) {

@@ -73,8 +73,16 @@ class IdParser {
       if (digits_ > 0) end_number();
       after_return_ = c == '\r';
     } else {
-      fail(column_, not_a_digit(c));
+      fail(column_, not_a_digit(c) + hint(c));
     }
+  }
+  // What whoever wrote it may have had in mind.
+  std::string hint(char c) const {
+    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (letter && digits_ == 0) return "; a line is ids, not text";
+    if (c == '{' || c == '[') return "; JSON is another input format";
+    if (c == ',') return "; ids have blanks between them";
+    return "";
   }
   void begin_number() {
     number_column_ = column_;

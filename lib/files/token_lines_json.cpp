@@ -35,6 +35,10 @@ constexpr std::array<std::string_view, 10> kKeys = {
     "priority", "group", "snapshot",   "segments", "present"};
 constexpr std::size_t kPlainKeys = 4;
 
+// Jobs wait in memory by the thousand, so what they carry beside their ids has a limit.
+constexpr std::size_t kMostText = 4096;     // bytes of an id or a group
+constexpr std::size_t kMostStopIds = 4096;  // in all sequences of one job
+
 // What all jobs of a batch have in common, so none of them may ask for its own.
 constexpr std::string_view kShared[] = {"temperature",
                                         "top_k",
@@ -114,6 +118,8 @@ class ObjectParser : public nlohmann::json_sax<Json> {
       return true;
     }
     if (place_ == Place::object && (key_ == kGroup || key_ == kSnapshot)) {
+      if (key_ == kGroup && value.empty()) return refuse("it is empty");
+      if (key_ == kGroup && value.size() > kMostText) return refuse(too_much_text());
       (key_ == kGroup ? line.group : snapshot_) = value;
       return true;
     }
@@ -141,6 +147,9 @@ class ObjectParser : public nlohmann::json_sax<Json> {
       case Place::tokens:
         return id(line.ids, value);
       case Place::sequence:
+        if (++stop_ids_ > kMostStopIds) {
+          return refuse(fmt::format("more than {} ids in all sequences", kMostStopIds));
+        }
         return id(line.stop->back(), value);
       case Place::segment_tokens:
         return id(segments_.back().tokens, value);
@@ -303,6 +312,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
   bool scalar(std::string text) {
     const bool at_id =
         key_ == kId && (place_ == Place::object || (place_ == Place::lost && depth_ == 1));
+    if (at_id && text.size() > kMostText) return refuse(too_much_text());
     if (at_id) {
       line.id_json = std::move(text);
       return true;
@@ -378,9 +388,10 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     fail(std::move(cause));
     return true;
   }
+  static std::string too_much_text() { return fmt::format("longer than {} bytes", kMostText); }
   bool refuse(std::string_view cause) {
     if (place_ != Place::lost) {
-      fail(place_ == Place::outside ? "not an object" : fmt::format("{}: {}", name(), cause));
+      fail(place_ == Place::outside ? "not a JSON object" : fmt::format("{}: {}", name(), cause));
     }
     return true;
   }
@@ -393,6 +404,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
   Key key_ = kTokens, segment_key_ = kTokens;
   std::string snapshot_;
   std::vector<Segment> segments_;
+  std::size_t stop_ids_ = 0;
   std::vector<bool> present_;
 };
 

@@ -5,12 +5,12 @@
 
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "error.h"
+#include "files/text_file.h"
 
 namespace tinyloop {
 
@@ -18,27 +18,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kLargestFile = std::size_t{64} << 20;  // an index of many shards has some MB
-
-std::string read_text(const std::string& path) {
-  const auto fail = [&path](int error) {
-    throw Error(ErrorKind::io, "{}: {}", path, std::generic_category().message(error));
-  };
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rbe"));
-  if (!file) fail(errno);
-  std::string text;
-  char block[16384];
-  std::size_t count = 0;
-  while ((count = std::fread(block, 1, sizeof block, file.get())) > 0) {
-    text.append(block, count);
-    if (text.size() > kLargestFile) throw Error(ErrorKind::data, "{}: is too large", path);
-  }
-  if (std::ferror(file.get())) fail(errno);
-  return text;
-}
+constexpr std::int64_t kLargestFile = std::int64_t{64}
+                                      << 20;  // an index of many shards has some MB
 
 // An integer that every JSON reader takes for the same number.
 bool is_integer(const Json& value) {
@@ -65,7 +46,7 @@ HfJson::~HfJson() = default;
 HfJson::HfJson(HfJson&&) noexcept = default;
 
 HfJson HfJson::read(const std::string& path) {
-  const std::string text = read_text(path);
+  const std::string text = read_text_file(path, kLargestFile);
   Json json;
   // The JSON reader takes a NUL for the end and leaves the rest unread.
   if (text.find('\0') == std::string::npos) json = Json::parse(text, nullptr, false);

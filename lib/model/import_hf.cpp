@@ -75,6 +75,10 @@ void add_end_ids(const HfJson& json, ModelConfig& config) {
 }
 
 Source open_source(const std::string& folder, const std::optional<LoopedRange>& looped) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored) && std::filesystem::exists(folder, ignored)) {
+    throw Error(ErrorKind::io, "{}: is not a folder with config.json and the weights", folder);
+  }
   const HfJson json = HfJson::read(folder + "/config.json");
   // Before the weights, which a family that is not known may keep in another form.
   family_of(json, [](std::string_view) { return false; });
@@ -88,7 +92,6 @@ Source open_source(const std::string& folder, const std::optional<LoopedRange>& 
   if (looped) loop_layers(*looped, *source.family, config);
   add_end_ids(json, config);
   const std::string generation = folder + "/generation_config.json";
-  std::error_code ignored;
   if (std::filesystem::exists(generation, ignored)) add_end_ids(HfJson::read(generation), config);
   if (json.has("bos_token_id")) {
     const std::int64_t id = json.integer("bos_token_id");

@@ -72,6 +72,14 @@ InitialStates InitialStates::parse(std::string_view text, const ModelConfig& con
   return states;
 }
 
+void InitialStates::check(std::int64_t position) const {
+  if (rows_.empty()) return;
+  const auto rows = std::ssize(rows_) / hidden_;
+  if (position >= 0 && position < rows) return;
+  throw Error(ErrorKind::usage, "the initial state's file holds {} rows, none for position {}",
+              rows, position);
+}
+
 void InitialStates::fill(std::int64_t position, std::span<float> out) const {
   if (noise_) {
     for (std::size_t c = 0; c < out.size(); ++c) {
@@ -81,11 +89,8 @@ void InitialStates::fill(std::int64_t position, std::span<float> out) const {
   } else if (rows_.empty()) {
     std::fill(out.begin(), out.end(), 0.0f);
   } else {
+    check(position);
     const std::size_t width = static_cast<std::size_t>(hidden_);
-    if (position < 0 || static_cast<std::size_t>(position) >= rows_.size() / width) {
-      throw Error(ErrorKind::usage, "the initial state's file holds {} rows, none for position {}",
-                  rows_.size() / width, position);
-    }
     const float* row = rows_.data() + static_cast<std::size_t>(position) * width;
     std::copy(row, row + width, out.begin());
   }

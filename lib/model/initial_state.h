@@ -21,8 +21,10 @@ class InitialStates {
   // malformed text, or a file of the wrong shape. Empty text = "seed:0".
   static InitialStates parse(std::string_view text, const ModelConfig& config);
 
+  // Throws Error(usage) naming the position if a file holds no row for it.
+  void check(std::int64_t position) const;
   // Writes the state of an absolute position to out [hidden]. Noise is keyed by (seed, position,
-  // channel). Throws Error(usage) naming the position if a file holds no row for it.
+  // channel). Throws as check() does.
   void fill(std::int64_t position, std::span<float> out) const;
   // The identity's part in every cache: "zero", "seed:0", "file:<hash>", or "" where the state is
   // not free.

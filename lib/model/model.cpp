@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -147,6 +148,12 @@ void read_hashes(std::string_view text, std::vector<StoredTensor>& stored, std::
 Model Model::open(const std::string& path) {
   Model model;
   model.path_ = path;
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) {
+    throw Error(ErrorKind::io,
+                "{}: is a folder; tl-convert makes a .tinyloop file from a Hugging Face folder",
+                path);
+  }
   model.file_ = std::make_shared<TensorFile>(TensorFile::open(path));
   const TensorFile& file = *model.file_;
   check_format(file);

@@ -24,6 +24,11 @@ void require(bool holds, std::string_view option, double value, std::string_view
   if (!holds) throw Error(ErrorKind::usage, "{}: {} is not {}", option, value, expected);
 }
 
+// The sign of a NaN is an accident.
+std::string name_of_value(float value) {
+  return std::isnan(value) ? "nan" : fmt::format("{}", value);
+}
+
 // Keeps a finite logit finite under extreme penalties; only a bias may say "never".
 double bounded(double value) { return std::clamp(value, -kHuge, kHuge); }
 
@@ -129,7 +134,7 @@ std::vector<TokenId> Sampler::ranked(std::span<const float> logits, const Histor
   for (std::size_t id = 0; id < logits.size(); ++id) {
     if (!std::isfinite(logits[id])) {
       throw Error(ErrorKind::device, "logits are not finite at position {}: {} for id {}", position,
-                  logits[id], id);
+                  name_of_value(logits[id]), id);
     }
   }
   const std::vector<double> values = adjusted(logits, options_, history);
@@ -204,7 +209,8 @@ double log_probability(std::span<const float> logits, TokenId id) {
   double greatest = kNever;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (!std::isfinite(logits[i])) {
-      throw Error(ErrorKind::device, "logits are not finite: {} for id {}", logits[i], i);
+      throw Error(ErrorKind::device, "logits are not finite: {} for id {}",
+                  name_of_value(logits[i]), i);
     }
     greatest = std::max(greatest, static_cast<double>(logits[i]));
   }

@@ -126,6 +126,12 @@ void BatchLanes::enter_lanes(std::vector<LiveRow*>& entering) {
   for (const auto& lane : lanes_) {
     if (!lane || lane->state != Lane::State::waiting) continue;
     try {
+      forward_.check_position(lane->row.row.position);
+    } catch (const Error& error) {
+      end(*lane, error.what());
+      continue;
+    }
+    try {
       lane->start->cache.reserve(lane->row.row.position + 1);
     } catch (const Error& error) {
       refuse(*lane, error.what());

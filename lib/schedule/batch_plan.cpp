@@ -31,8 +31,8 @@ class PrefixTree {
   PrefixTree(std::span<PlannedJob*> jobs, BatchOrder order)
       : order_(order), jobs_(jobs.begin(), jobs.end()) {
     std::sort(jobs_.begin(), jobs_.end(), [](const PlannedJob* a, const PlannedJob* b) {
-      const auto order = a->job.prompt <=> b->job.prompt;
-      return order != 0 ? order < 0 : a->sequence < b->sequence;
+      const auto compared = a->job.prompt <=> b->job.prompt;
+      return compared != 0 ? compared < 0 : a->sequence < b->sequence;
     });
     common_.resize(jobs_.size());
     for (std::size_t i = 1; i < jobs_.size(); ++i) {
@@ -86,11 +86,12 @@ class PrefixTree {
 
 std::vector<PlannedJob> in_groups(std::vector<PlannedJob> jobs, BatchGrouping grouping,
                                   BatchOrder order) {
-  // Only equal priorities are grouped, so that groups do not wait half done.
+  // Only equal priorities are grouped, so that groups do not wait half done. ~p: the greatest
+  // first, and no p is too great to be turned round.
   std::map<std::int64_t, std::map<std::string, std::vector<PlannedJob*>>> classes;
   for (PlannedJob& job : jobs) {
     const bool by_key = grouping == BatchGrouping::key;
-    classes[-job.job.priority][by_key ? job.job.group : std::string()].push_back(&job);
+    classes[~job.job.priority][by_key ? job.job.group : std::string()].push_back(&job);
   }
   std::vector<PlannedJob> result;
   for (auto& [priority, groups] : classes) {
@@ -168,7 +169,7 @@ void BatchPlan::make_groups() {
 
 void BatchPlan::add(PlannedJob job) {
   if (job.planned) ++planned_pending_;
-  const std::pair key(-job.job.priority, job.place);
+  const std::pair key(~job.job.priority, job.place);
   pending_.emplace(key, std::move(job));
 }
 

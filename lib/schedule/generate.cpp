@@ -46,7 +46,7 @@ void set_parameter(Schedule& schedule, const Form& form, std::string_view text,
   for (const Parameter& parameter : form.parameters) {
     if (parameter.name != name) continue;
     if (std::find(given.begin(), given.end(), name) != given.end()) {
-      throw Error(ErrorKind::usage, "--speculative: {} is given twice", name);
+      throw Error(ErrorKind::usage, "{} is given twice", name);
     }
     given.push_back(name);
     std::int32_t& value = schedule.*parameter.field;
@@ -55,10 +55,10 @@ void set_parameter(Schedule& schedule, const Form& form, std::string_view text,
         value <= kGreatestCount) {
       return;
     }
-    throw Error(ErrorKind::usage, "--speculative: '{}' is not {}=N with N from 1 to {}", text, name,
+    throw Error(ErrorKind::usage, "'{}' is not {}=N with N from 1 to {}", text, name,
                 kGreatestCount);
   }
-  throw Error(ErrorKind::usage, "--speculative: {} has no '{}'", form.name, text);
+  throw Error(ErrorKind::usage, "{} has no '{}'", form.name, text);
 }
 
 }  // namespace
@@ -80,9 +80,7 @@ Schedule Schedule::parse(std::string_view text) {
     return schedule;
   }
   throw Error(ErrorKind::usage,
-              "--speculative: '{}' is not off, auto, block:d=N,k=N, tree:d=N,width=N,depth=N or "
-              "wavefront:d=N",
-              text);
+              "'{}' is not off, block:d=N,k=N, tree:d=N,width=N,depth=N or wavefront:d=N", text);
 }
 
 std::string Schedule::name() const {
@@ -117,7 +115,7 @@ std::int32_t Schedule::slots(std::int32_t loops, const ExitRule& exit) const {
 }
 
 void check(const Schedule& schedule, const ModelConfig& config, const LoopPlan& plan,
-           const ExitRule& exit, std::int32_t kv_slots) {
+           const ExitRule& exit, std::int32_t kv_slots, std::string_view option) {
   exit.check(config);
   if (kv_slots < 0 || kv_slots > plan.loops) {
     throw Error(ErrorKind::usage, "--kv-slots {}: with {} loops it can be 1 to {}", kv_slots,
@@ -126,20 +124,23 @@ void check(const Schedule& schedule, const ModelConfig& config, const LoopPlan& 
   if (schedule.kind == Schedule::Kind::plain) return;
   if (schedule.draft_loops > plan.loops) {
     throw Error(ErrorKind::usage,
-                "--speculative {} and --loops {} exclude each other: a draft cannot have more "
-                "loops than its verification",
-                schedule.name(), plan.loops);
+                "{} {} and --loops {} exclude each other: a draft cannot have more loops than its "
+                "verification",
+                option, schedule.name(), plan.loops);
   }
   if (kv_slots > 0 && kv_slots < plan.loops) {
     throw Error(ErrorKind::usage,
-                "--speculative and --kv-slots exclude each other: in a shared plane a draft would "
-                "read what the first loops of unfinished tokens wrote, plain decoding what their "
-                "last loops wrote");
+                "{} and --kv-slots exclude each other: in a shared plane a draft would read what "
+                "the first loops of unfinished tokens wrote, plain decoding what their last loops "
+                "wrote",
+                option);
   }
   if (exit.kind == ExitRule::Kind::kl && config.coda_layers > 0) {
-    throw Error(ErrorKind::usage,
-                "--speculative and --exit kl exclude each other on a model with coda layers: the "
-                "rule runs the coda after every loop, where it needs the finished tokens before");
+    throw Error(
+        ErrorKind::usage,
+        "{} and --exit kl exclude each other on a model with coda layers: the rule runs the "
+        "coda after every loop, where it needs the finished tokens before",
+        option);
   }
 }
 

@@ -19,7 +19,7 @@ struct Schedule {
   std::int32_t width = 2, depth = 4;  // tree only: guesses at each position, positions of a round
 
   // "off", "block:d=2,k=4", "tree:d=2,width=2,depth=4", "wavefront:d=2"; what is left out has the
-  // default above. Throws Error(usage).
+  // default above. Throws Error(usage) naming what is wrong, but not where `text` comes from.
   static Schedule parse(std::string_view text);
   std::string name() const;  // what parse() takes, everything spelled out
   // Rows that are alive at once.
@@ -29,9 +29,9 @@ struct Schedule {
 };
 
 // Throws Error(usage) naming the options where the schedule cannot keep the stream what it is, or
-// cannot work.
+// cannot work. `option`: the one that names the schedule.
 void check(const Schedule& schedule, const ModelConfig& config, const LoopPlan& plan,
-           const ExitRule& exit, std::int32_t kv_slots);
+           const ExitRule& exit, std::int32_t kv_slots, std::string_view option = "--speculative");
 
 // decode(), by the given schedule.
 Answer generate(Forward& forward, KvCache& cache, const Sampler& sampler,

@@ -110,6 +110,7 @@ class Batch {
         throw Error(ErrorKind::usage, "id {} is not below {}", id, config.vocab);
       }
     }
+    forward_.check_position(std::ssize(job.prompt) - 1);
     validate(job.stop, config.vocab);
     if (options_.grouping == BatchGrouping::key && job.group.empty()) {
       throw Error(ErrorKind::usage, "it has no group, and jobs are to be grouped by it");

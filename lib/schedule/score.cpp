@@ -24,6 +24,7 @@ void check_length(const Forward& forward, std::span<const TokenId> ids) {
   }
 }
 
+// Logits after position - 1, from which the id at `position` comes; named as Sampler does.
 void check_finite(std::span<const float> logits, std::int64_t position) {
   for (const float logit : logits) {
     if (!std::isfinite(logit)) {
@@ -87,7 +88,7 @@ Score score(Forward& forward, KvCache& cache, std::span<const TokenId> ids, std:
     for (std::size_t r = 0; r * vocab < logits.size(); ++r) {
       const std::span<const float> row = logits.subspan(r * vocab, vocab);
       const auto position = first + static_cast<std::int64_t>(r);
-      check_finite(row, position);
+      check_finite(row, position + 1);
       if (hooks.logits) hooks.logits(row);
       const auto next = static_cast<std::size_t>(position) + 1;
       if (next < ids.size()) result.log_probabilities.push_back(log_probability(row, ids[next]));
@@ -123,7 +124,7 @@ std::vector<LoopTrace> trace_loops(Forward& forward, KvCache& cache, std::span<c
     before = now;
     if (forward.model().config().exit_gate) step.gate = forward.gates(last_row).front();
     const std::span<const float> logits = forward.leave(rows, {&last, 1});
-    check_finite(logits, last);
+    check_finite(logits, last + 1);
     step.best =
         static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     step.probability = exact_exp(log_probability(logits, step.best));

@@ -30,7 +30,8 @@ struct ScoreHooks {
 };
 
 // Runs `ids` through an empty cache. Throws Error(usage) if there is no id, more than the context
-// holds or one outside the vocabulary, Error(device) naming the position if logits are not finite.
+// holds or one outside the vocabulary, Error(device) if logits are not finite, naming the position
+// of the id that they are for, as Sampler does.
 Score score(Forward& forward, KvCache& cache, std::span<const TokenId> ids, std::int64_t chunk,
             const ScoreHooks& hooks = {});
 

@@ -175,7 +175,9 @@ class Bench {
 const BenchArm& BenchReport::best() const {
   const BenchArm* found = nullptr;
   for (const BenchArm& arm : arms) {
-    if (!arm.dropped && (found == nullptr || arm.median > found->median)) found = &arm;
+    if (arm.dropped) continue;
+    const auto rank = [](const BenchArm& one) { return std::pair(one.steady(), one.median); };
+    if (found == nullptr || rank(arm) > rank(*found)) found = &arm;
   }
   assert(found != nullptr);
   return *found;

@@ -32,6 +32,10 @@ struct BenchArm {
   double median = 0.0, low = 0.0, high = 0.0;
   double tokens_per_second = 0.0;  // median of the rates
   bool dropped = false;            // after some repeat, to keep within the budget
+
+  // Faster than plain decoding in three of four pairs: a high median alone may be chance.
+  bool steady() const { return low > 1.0; }
+  bool pays(double threshold) const { return steady() && median > threshold; }
 };
 
 struct BenchReport {
@@ -42,7 +46,7 @@ struct BenchReport {
   // prompts' last positions.
   std::vector<double> update_ratios;
 
-  const BenchArm& best() const;  // of those not dropped, by the median
+  const BenchArm& best() const;  // of those not dropped: the steady before others, by the median
 };
 
 // Throws Error(device) naming schedule and prompt if a stream differs from plain decoding's. Each

@@ -4,18 +4,18 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "error.h"
 #include "files/json_text.h"
 #include "files/temporary_file.h"
+#include "files/text_file.h"
 
 namespace tinyloop {
 namespace {
 
 constexpr std::string_view kFormat = "tinyloop speculation 1";
+constexpr std::int64_t kMostBytes = 65536;  // far more than one has
 
 }  // namespace
 
@@ -29,12 +29,10 @@ std::string SpeculationProfile::json() const {
 }
 
 SpeculationProfile SpeculationProfile::read(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(ErrorKind::io, "{}: cannot be read", path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = read_text_file(path, kMostBytes);
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
-    if (json.at("format") != kFormat) throw Error(ErrorKind::data, "{}: unknown format", path);
+    if (json.at("format") != kFormat) throw Error(ErrorKind::data, "unknown format");
     SpeculationProfile profile;
     profile.fingerprint = json.at("fingerprint").get<std::string>();
     profile.machine = json.at("machine").get<std::string>();
@@ -46,8 +44,8 @@ SpeculationProfile SpeculationProfile::read(const std::string& path) {
     profile.speedup = json.at("speedup").get<double>();
     profile.threshold = json.at("threshold").get<double>();
     return profile;
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorKind::data, "{}: not a speculation profile: {}", path, error.what());
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorKind::data, "{}: not a speculation profile", path);
   } catch (const Error& error) {
     throw Error(ErrorKind::data, "{}: {}", path, error.what());
   }

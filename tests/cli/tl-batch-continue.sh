@@ -68,7 +68,7 @@ refuses --only-new --only-new in
 refuses --unordered --unordered in
 refuses --shard --shard 0/2 in
 cp in also
-refuses FILE also
+refuses "the input was 'in' when it was begun, and is 'also' now" also
 cp "$MODELS/m2.tinyloop" model
 refuses --model in
 cp "$MODELS/m.tinyloop" model

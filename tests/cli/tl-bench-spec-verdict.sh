@@ -39,18 +39,31 @@ tl-generate -m flat.tinyloop --loops 8 --threads 7 --temperature 0 -n 9 --specul
 [ "$(value schedule stats)" = off ] || fail 'other threads'
 tl-generate -m plain.tinyloop --loops 8 -n 9 --speculative auto:flat.tinyloop.speculation.json --stats=stats prompts >answer
 [ "$(value schedule stats)" = off ] || fail 'another model'
-tl-generate -m flat.tinyloop --loops 8 -n 9 --speculative auto:nowhere --stats=stats prompts >answer
+tl-generate -m flat.tinyloop --loops 8 -n 9 --speculative auto:nowhere --stats=stats prompts >answer 2>warning
+holds warning 'nowhere: there is no such profile'
 value auto stats | grep -q 'no profile' || fail 'does not say that there is none'
 echo '{' >broken
 tl-generate -m flat.tinyloop --loops 8 -n 9 --speculative auto:broken --stats=stats prompts >answer 2>warning
-holds warning broken
+holds warning 'broken: not a speculation profile'
+mkfifo fifo
+mkdir folder
+for path in fifo folder /dev/zero; do
+  tl-generate -m flat.tinyloop --loops 8 -n 9 --speculative "auto:$path" --stats=stats prompts >answer 2>warning
+  grep -q -E "$path: (is not a regular file|Is a directory)" warning || fail "$(cat warning)"
+  [ "$(value schedule stats)" = off ] || fail "$path decides"
+done
 
 ends 1 bench -m plain.tinyloop --loops 8 --schedule block:d=8,k=4 --require-speedup 1.1
+holds err 'below the 1.1 of --require-speedup'
 ends 0 bench -m flat.tinyloop --loops 8 --schedule wavefront:d=1 --require-speedup 2
 bench -m flat.tinyloop --loops 8 --csv --budget 0 >table.csv
 [ "$(head -n 1 table.csv | tr -cd , | wc -c)" -eq 14 ] || fail 'columns'
 [ "$(wc -l <table.csv)" -gt 10 ] || fail 'no sweep'
 refused 2 --csv tl-bench-spec -m flat.tinyloop --json --csv prompts
+for schedule in foo auto block:k=x; do
+  refused 2 "--schedule: " tl-bench-spec -m flat.tinyloop --schedule "$schedule" prompts
+done
+refused 2 '--schedule block:d=5,k=4 and --loops 4' tl-bench-spec -m flat.tinyloop --loops 4 --schedule block:d=5 prompts
 refused 2 --loops tl-bench-spec -m flat.tinyloop --loops 4 --schedule block:d=5 prompts
 refused 2 --schedule tl-bench-spec -m flat.tinyloop --schedule off prompts
 # By the clock on the wall, with made-up prompts.

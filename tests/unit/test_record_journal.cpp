@@ -3,6 +3,7 @@
 // with to the same records; it never gives a record that was not appended. Not about processes
 // that are killed: the shell cases do that.
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <random>
@@ -60,6 +61,7 @@ std::string wanted() {
 
 // Goes on with the journal as a run would: what is known is as it was appended, the rest is.
 std::int64_t finish(RecordJournal& journal) {
+  const std::int64_t found = journal.records();
   std::int64_t known_records = 0;
   for (std::int64_t number = 1; number <= kRecords; ++number) {
     if (const auto known = journal.find(number)) {
@@ -70,7 +72,7 @@ std::int64_t finish(RecordJournal& journal) {
       journal.append(entry(number));
     }
   }
-  CHECK(known_records == journal.found_records());
+  CHECK(known_records == found);
   CHECK(journal.records() == kRecords);
   CHECK(in_order(journal) == wanted());
   return known_records;
@@ -85,7 +87,7 @@ TEST_CASE("what was appended is there, in both orders, now and for the next run"
   const std::string bytes = read_file(path);
   RecordJournal journal(path);
   CHECK(journal.found());
-  CHECK(journal.found_records() == kRecords);
+  CHECK(journal.records() == kRecords);
   CHECK(journal.dropped_bytes() == 0);
   CHECK(journal.settings()[0] == std::pair<std::string, std::string>("--seed", "7"));
   CHECK(in_order(journal) == wanted());
@@ -102,6 +104,40 @@ TEST_CASE("what was appended is there, in both orders, now and for the next run"
   CHECK_ERROR(in_order(journal, 2, 1), data, "record");
   journal.remove();
   CHECK(entries_in(folder.path()) == 0);
+}
+
+TEST_CASE("a line that is there twice counts once") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("j");
+  write_journal(path);
+  const std::string bytes = read_file(path);
+  const std::size_t last = bytes.rfind('\n', bytes.size() - 2) + 1;
+  const std::size_t header = bytes.find('\n') + 1, first = bytes.find('\n', header) + 1;
+  for (const std::string& again : {bytes.substr(last), bytes.substr(header, first - header)}) {
+    write_file(path, bytes + again);
+    RecordJournal journal(path);
+    CHECK(journal.found_last() == kRecords);
+    journal.begin(kSettings);
+    for (std::int64_t number = 1; number <= kRecords; ++number) CHECK(journal.find(number));
+    CHECK(in_order(journal) == wanted());
+  }
+}
+
+TEST_CASE("what is no journal is refused as it is, unread beyond its beginning") {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("j");
+  write_file(path, "tinyloop-journey\n1 2 3\n");
+  CHECK_ERROR(RecordJournal(path), data, "is not a journal");
+  CHECK(read_file(path) == "tinyloop-journey\n1 2 3\n");
+  write_file(path, "");
+  std::filesystem::resize_file(path, std::uintmax_t{8} << 30);  // has no line end
+  CHECK_ERROR(RecordJournal(path), data, "is not a journal");
+  CHECK(std::filesystem::file_size(path) == std::uintmax_t{8} << 30);
+  std::filesystem::remove(path);
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK_ERROR(RecordJournal(path), io, "is not a regular file");
+  CHECK(std::filesystem::is_fifo(path));
+  CHECK_ERROR(RecordJournal("/dev/full"), io, "is not a regular file");
 }
 
 TEST_CASE("numbers with a step") {
@@ -127,7 +163,7 @@ TEST_CASE("cut off at any byte it is finished to the same records") {
     const auto whole =
         std::count(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length), '\n') -
         (length >= header ? 1 : 0);
-    CHECK(journal.found_records() == whole);
+    CHECK(journal.records() == whole);
     journal.begin(kSettings);
     CHECK(finish(journal) == whole);
   }
@@ -151,7 +187,7 @@ TEST_CASE("with any byte wrong it gives no record that was not appended") {
         continue;
       }
       RecordJournal journal(path);
-      CHECK(journal.found_records() < kRecords);
+      CHECK(journal.records() < kRecords);
       CHECK(journal.dropped_bytes() > 0);
       finish(journal);
     }
@@ -192,7 +228,7 @@ TEST_CASE("one writer at a time; a removed journal is another one") {
     RecordJournal second(path);
     CHECK(!second.found());
   }
-  CHECK(RecordJournal(path).found_records() == 0);
+  CHECK(RecordJournal(path).records() == 0);
   CHECK_ERROR(RecordJournal(folder.file("nowhere/j")), io, "No such file");
 }
 
@@ -237,7 +273,7 @@ TEST_CASE("many records out of order within a window, over several runs") {
     REQUIRE(runs < 100);
     RecordJournal journal(path);
     journal.begin(kSettings);
-    CHECK(journal.found_records() == before);
+    CHECK(journal.records() == before);
     std::vector<bool> known(2001);
     for (std::int64_t number = 1; number <= 2000; ++number) {
       const auto found = journal.find(number);

@@ -133,8 +133,10 @@ TEST_CASE("text: what is wrong has line, column and cause") {
   CHECK(text_error("1.5") == "f:3:2: '.' is not a digit");
   CHECK(text_error("0x10") == "f:3:2: 'x' is not a digit");
   CHECK(text_error("1e3") == "f:3:2: 'e' is not a digit");
-  CHECK(text_error("1,,2") == "f:3:2: ',' is not a digit");
-  CHECK(text_error("abc") == "f:3:1: 'a' is not a digit");
+  CHECK(text_error("1,,2") == "f:3:2: ',' is not a digit; ids have blanks between them");
+  CHECK(text_error("{1") == "f:3:1: '{' is not a digit; JSON is another input format");
+  CHECK(text_error("[1") == "f:3:1: '[' is not a digit; JSON is another input format");
+  CHECK(text_error("abc") == "f:3:1: 'a' is not a digit; a line is ids, not text");
   CHECK(text_error(std::string_view("1 \0 2", 5)) == "f:3:3: NUL byte");
   CHECK(text_error("\xef\xbb\xbf"
                    "1 2") == "f:3:1: byte-order mark");
@@ -155,15 +157,15 @@ TEST_CASE("text: the context is a limit, not a cut") {
   CHECK(parse_text_line("1 2 3 4 5 6 7 8  ", "f", 1, kLimits).ids == Ids{1, 2, 3, 4, 5, 6, 7, 8});
   CHECK(text_error("1 2 3 4 5 6 7 8 9") ==
         "f:3:17: prompt too long: more than 8 ids (the context)");
-  CHECK(text_error("1 2 3 4 5 6 7 8 x") == "f:3:17: 'x' is not a digit");
+  CHECK(text_error("1 2 3 4 5 6 7 8 x") == "f:3:17: 'x' is not a digit; a line is ids, not text");
   CHECK(parse_text_line("1 2 3 4 5 6 7 8 9", "f", 1, {.vocab = 64, .longest = 0}).ids.size() == 9);
 }
 
 TEST_CASE("text: one bad line spoils no other (U-16)") {
   CHECK(read(TokenFormat::text, "1 2\n3\n64\n4\n\n-1\nabc\n1 2 3 4 5 6 7 8 9\n5 6\n7\n") ==
         Lines{"1 2", "3", "! 3:1: id 64 is not below 64", "4", "", "! 6:1: '-' is not a digit",
-              "! 7:1: 'a' is not a digit", "! 8:17: prompt too long: more than 8 ids (the context)",
-              "5 6", "7"});
+              "! 7:1: 'a' is not a digit; a line is ids, not text",
+              "! 8:17: prompt too long: more than 8 ids (the context)", "5 6", "7"});
 }
 
 TEST_CASE("text: lines of a megabyte are refused as a whole and skipped (U-19)") {
@@ -300,7 +302,7 @@ TEST_CASE("objects: what is wrong") {
   CHECK(json_error("{}") == "f:3: key 'tokens' is missing");
   CHECK(json_error("{\"id\":1}") == "f:3: key 'tokens' is missing");
   for (const std::string_view value : {"5", "1 2 3", "-5", "1.5", "\"x\"", "null", "true", "[1]"}) {
-    CHECK(json_error(value) == "f:3: not an object");
+    CHECK(json_error(value) == "f:3: not a JSON object");
   }
   CHECK(json_error("") == "f:3:1: empty line");
   CHECK(json_error(" \r") == "f:3:1: empty line");
@@ -338,7 +340,7 @@ TEST_CASE("objects: messages stay short and printable") {
   }
   const std::string nested(100000, '[');
   CHECK(json_error("{\"tokens\":" + nested) == "f:3: tokens[0]: an array is not allowed here");
-  CHECK(json_error(nested) == "f:3: not an object");
+  CHECK(json_error(nested) == "f:3: not a JSON object");
 }
 
 TEST_CASE("objects: one bad line spoils no other, long lines are skipped") {
@@ -403,7 +405,7 @@ TEST_CASE("NumPy arrays: each row is a line") {
   CHECK(read(TokenFormat::npy, npy("<u2", "(2, 9)", raw(std::vector<std::uint16_t>(18, 5)))) ==
         Lines{"! 1:9: prompt too long: more than 8 ids (the context)",
               "! 2:9: prompt too long: more than 8 ids (the context)"});
-  CHECK(read(TokenFormat::npy, "") == Lines{});
+  CHECK(read(TokenFormat::npy, "") == Lines{"!  is not a .npy file"});
   CHECK(read(TokenFormat::npy, npy("<i4", "(0, 5)", "")) == Lines{});
   CHECK(read(TokenFormat::npy, npy("<i4", "(0,)", "")) == Lines{""});
 }
@@ -427,10 +429,10 @@ TEST_CASE("ids as an option's value") {
   CHECK(parse_ids("12 7 9", "--stop", 64) == Ids{12, 7, 9});
   CHECK(parse_ids("  0\t63 ", "--stop", 64) == Ids{0, 63});
   CHECK(parse_ids("", "--stop", 64).empty());
-  for (const auto& [text, message] :
-       std::vector<std::pair<std::string, std::string>>{{"1 64", "--stop: id 64 is not below 64"},
-                                                        {"-1", "--stop: '-' is not a digit"},
-                                                        {"1,2", "--stop: ',' is not a digit"}}) {
+  for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
+           {"1 64", "--stop: id 64 is not below 64"},
+           {"-1", "--stop: '-' is not a digit"},
+           {"1,2", "--stop: ',' is not a digit; ids have blanks between them"}}) {
     try {
       parse_ids(text, "--stop", 64);
       FAIL("must throw");

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records are one line of text or JSON each, and the same bytes in every run.
+#include "batch_records.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "files/json_text.h"
+#include "schedule/prefix_cache.h"
+
+namespace tinyloop::cli {
+
+std::optional<BatchJob> BatchRecords::next() {
+  while (std::optional<TokenLine> line = files_.next()) {
+    if (line->error.empty() && line->ids.empty()) {
+      line->error = place(*line) + ":1: the sequence is empty";
+    }
+    Job job{std::move(*line), 0, 0};
+    job.seed = job.line.seed.value_or(options_.sampling.seed());
+    job.hash = hash(job);
+    const std::int64_t number = files_.number();
+    if (const auto known = journal_ != nullptr ? journal_->find(number) : std::nullopt) {
+      if (known->job != job.hash) {
+        throw Error(ErrorKind::usage, "{} has changed since the run that --continue would finish",
+                    place(job.line));
+      }
+      ++earlier_;
+      errors_ += known->error;
+      continue;
+    }
+    BatchJob wanted;
+    wanted.number = number;
+    wanted.prompt = job.line.ids;  // none if the line is wrong: then the job fails in its turn
+    wanted.stop = rules_;
+    if (job.line.max_tokens) wanted.stop.max_tokens = *job.line.max_tokens;
+    if (job.line.stop) wanted.stop.sequences = *job.line.stop;
+    wanted.seed = job.seed;
+    wanted.priority = job.line.priority;
+    wanted.group = job.line.group;
+    jobs_.emplace(number, std::move(job));
+    return wanted;
+  }
+  if (journal_ != nullptr && files_.number() < journal_->found_last()) {
+    throw Error(
+        ErrorKind::usage,
+        "the input ends before line {}, which the run that --continue would finish answered",
+        journal_->found_last());
+  }
+  return std::nullopt;
+}
+
+// All that the record depends on but for the options.
+std::uint64_t BatchRecords::hash(const Job& job) const {
+  const TokenLine& line = job.line;
+  std::string text = head(line) + line.error;
+  text +=
+      fmt::format("\n{}\n{}\n{}\n", format_ids(line.ids), job.seed, line.max_tokens.value_or(-1));
+  if (line.stop) {
+    for (const std::vector<TokenId>& sequence : *line.stop) text += format_ids(sequence) + '\n';
+    text += '.';
+  }
+  return XXH3_64bits(text.data(), text.size());
+}
+
+// {"line":3,"file":"a","id":...,"group":"..."
+std::string BatchRecords::head(const TokenLine& line) const {
+  std::string text = fmt::format("{{\"line\":{}", line.number);
+  if (options_.input.files.size() > 1) text += fmt::format(",\"file\":{}", json_string(line.file));
+  if (!line.id_json.empty()) text += fmt::format(",\"id\":{}", line.id_json);
+  if (!line.group.empty()) text += fmt::format(",\"group\":{}", json_string(line.group));
+  return text;
+}
+
+std::string BatchRecords::failure(const TokenLine& line, std::string error) const {
+  if (options_.jsonl) return head(line) + fmt::format(",\"error\":{}}}", json_string(error));
+  // A file's name may hold anything, a record is one line.
+  std::replace_if(
+      error.begin(), error.end(),
+      [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, '?');
+  return "error: " + error;
+}
+
+std::string BatchRecords::record(const Job& job, const BatchOutcome& outcome) const {
+  const Answer& answer = outcome.answer;
+  std::vector<TokenId> tokens;
+  if (!options_.only_new) tokens = job.line.ids;
+  tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
+  if (!options_.jsonl) return format_ids(tokens);
+  std::string text = head(job.line) + fmt::format(",\"tokens\":[{}],\"stop\":\"{}\"{},\"seed\":{}",
+                                                  fmt::join(tokens, ","), name_of(answer.stop.kind),
+                                                  matched_json(answer.stop), job.seed);
+  if (options_.timings) {
+    const DecodeStats& stats = answer.stats;
+    text += fmt::format(
+        ",\"queue_ms\":{:.3f},\"prefill_ms\":{:.3f},\"first_token_ms\":{:.3f},\"decode_ms\":{:.3f},"
+        "\"prefilled\":{},\"reused\":{},\"pool_reused\":{}",
+        outcome.queue_ms, stats.prefill_ms, stats.first_token_ms, stats.decode_ms, stats.prefilled,
+        stats.reused, outcome.pool_reused);
+  }
+  return text + '}';
+}
+
+std::string BatchRecords::statistics(const Job& job, const BatchOutcome& outcome) const {
+  const Answer& answer = outcome.answer;
+  const DecodeStats& stats = answer.stats;
+  std::string text = head(job.line);
+  if (!outcome.error.empty()) {
+    return text + fmt::format(",\"error\":{}}}\n", json_string(outcome.error));
+  }
+  text += fmt::format(
+      ",\"prompt\":{},\"prefilled\":{},\"reused\":{},\"pool_reused\":{},\"generated\":{},"
+      "\"loops_run\":{},\"prompt_loops\":{}",
+      job.line.ids.size(), stats.prefilled, stats.reused, outcome.pool_reused, stats.generated,
+      stats.loops_run, stats.prompt_loops);
+  text += fmt::format(
+      ",\"queue_ms\":{:.3f},\"prefill_ms\":{:.3f},\"first_token_ms\":{:.3f},\"decode_ms\":{:.3f}",
+      outcome.queue_ms, stats.prefill_ms, stats.first_token_ms, stats.decode_ms);
+  return text +
+         fmt::format(
+             ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"}}\n",
+             name_of(answer.stop.kind), matched_json(answer.stop), job.seed, stats.logits_hash);
+}
+
+void BatchRecords::done(const BatchOutcome& outcome) {
+  const auto found = jobs_.find(outcome.number);
+  const Job job = std::move(found->second);
+  jobs_.erase(found);
+  BatchOutcome told = outcome;
+  if (!job.line.error.empty()) {
+    told.error = job.line.error;
+  } else if (!told.error.empty()) {
+    told.error = fmt::format("{}: {}", place(job.line), told.error);
+  }
+  const bool error = !told.error.empty();
+  errors_ += error;
+  keep(outcome.number, job, error, error ? failure(job.line, told.error) : record(job, told));
+  if (!options_.stats.wanted()) return;
+  options_.progress.make_room();
+  options_.stats.write(statistics(job, told));
+}
+
+void BatchRecords::keep(std::int64_t number, const Job& job, bool error, std::string record) {
+  if (journal_ != nullptr) {
+    journal_->append({number, job.hash, error, std::move(record)});
+    return;
+  }
+  options_.progress.make_room();  // a terminal may show both
+  if (options_.unordered) {
+    options_.output.write(record + '\n');
+  } else {
+    waiting_.emplace(number, std::move(record));
+    for (auto front = waiting_.begin(); front != waiting_.end() && front->first == next_;
+         front = waiting_.erase(front), next_ += share_.of) {
+      options_.output.write(front->second + '\n');
+    }
+  }
+  options_.output.flush();
+}
+
+RecordJournal::Settings settings_of(const BatchCommand& options, Forward& forward,
+                                    const BatchOptions& batch) {
+  const CacheIdentity identity = cache_identity(forward, batch.kv);
+  const LineShare share = options.batch.share();
+  const SamplingOptions& sampling = batch.sampling;
+  const StopRules rules = options.stop.rules(forward.model().config());
+  std::string bias, stop, inputs;
+  for (const auto& [id, value] : sampling.logit_bias) bias += fmt::format("{}:{},", id, value);
+  for (const auto& sequence : rules.sequences) stop += format_ids(sequence) + ',';
+  for (const std::string& file : options.input.files) inputs += (inputs.empty() ? "" : " ") + file;
+  return {{"--model", identity.model},
+          {"arithmetic", identity.arithmetic},
+          {"--loops", fmt::format("{}", identity.loops)},
+          {"--kv", identity.kv},
+          {"--cache-window", fmt::format("{}", identity.window)},
+          {"--init-state", identity.initial_state},
+          {"--exit", batch.exit.identity()},
+          {"--temperature", fmt::format("{}", sampling.temperature)},
+          {"--top-k", fmt::format("{}", sampling.top_k)},
+          {"--top-p", fmt::format("{}", sampling.top_p)},
+          {"--min-p", fmt::format("{}", sampling.min_p)},
+          {"--repetition-penalty", fmt::format("{}", sampling.repetition_penalty)},
+          {"--presence-penalty", fmt::format("{}", sampling.presence_penalty)},
+          {"--frequency-penalty", fmt::format("{}", sampling.frequency_penalty)},
+          {"--logit-bias", bias},
+          {"--seed", fmt::format("{}", sampling.seed)},
+          {"--max-tokens", fmt::format("{}", rules.max_tokens)},
+          {"--eos", fmt::format("{}", fmt::join(rules.end_ids, ","))},
+          {"--stop", stop},
+          {"--input-format", options.input.format.empty() ? "text" : options.input.format},
+          {"--jsonl", fmt::format("{}", options.jsonl)},
+          {"--only-new", fmt::format("{}", options.only_new)},
+          {"--timings", fmt::format("{}", options.timings)},
+          {"--unordered", fmt::format("{}", options.unordered)},
+          {"--shard", fmt::format("{}/{}", share.index, share.of)},
+          {"the input", inputs.empty() ? "-" : inputs}};
+}
+
+}  // namespace tinyloop::cli
