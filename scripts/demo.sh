@@ -60,8 +60,10 @@ for loops in 1 2 4 8; do
   echo
 done
 
-say 'What the loops do to the last byte of the prompt (tl-inspect --trace)'
+say 'What the loops do to the last byte of the prompt (tl-inspect --trace; tl-inspect(1) explains the columns)'
 printf '%s' "$prompt" | ids_of_text | tl-inspect -m "$model" --trace
 
 say 'The statistics of the first continuation (tl-generate --stats)'
 cat "$statistics"
+
+say "The tools are in $build/tools; README.md goes on from here"

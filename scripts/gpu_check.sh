@@ -70,6 +70,12 @@ finish() {
 arch=sm_90
 if capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1) && [ -n "$capability" ]; then
   arch=sm_${capability/./}
+elif ! compgen -G '/dev/nvidia*' >/dev/null && [ ! -e /proc/driver/nvidia ] && [ ! -e /dev/dxg ]; then
+  echo 'FAIL device: this machine has no NVIDIA GPU, or no driver for it; nothing was built'
+  failed=1
+  finish
+else
+  echo "     nvidia-smi names no GPU though a driver is here: building for $arch"
 fi
 options=(--buildtype=release -Dtests=true -Dcuda=enabled "-Dgpu_arch=$arch")
 [ ! -d "$headers" ] || options+=("-Dheader_folder=$headers")

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cache's bookkeeping: which positions have memory, what a window gives back, what a fork
-// shares. What is stored in the tiles is tested by tests/model/test_same_bits.cpp.
+// shares, and how near a stored number is. Which bits are stored is tested by
+// tests/kernels/check_attention.cpp and tests/model/test_same_bits.cpp.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "device/backend.h"
 #include "error.h"
 #include "kv/kv_cache.h"
+#include "number_formats.h"
 #include "random.h"
 
 namespace tinyloop {
@@ -156,6 +161,78 @@ std::vector<std::byte> plane_of(const KvCache& cache, std::int32_t plane) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(cache.snapshot_shape().plane_bytes()));
   cache.read_plane(plane, bytes);
   return bytes;
+}
+
+// A channel of K or V of position 0, read by the description in kv_tile.h.
+float stored_number(const KvGeometry& geometry, std::span<const std::byte> tile, bool is_value,
+                    std::size_t channel) {
+  const std::byte* part = tile.data() + (is_value ? geometry.key_bytes() : 0);
+  const std::byte* values = part + geometry.scale_bytes();
+  const std::size_t vector = is_value ? channel / 16 * 16 : channel;
+  const std::size_t at = is_value ? channel % 16 : 0;
+  float scale = 1.0f;
+  if (geometry.scale_bytes() > 0) std::memcpy(&scale, part, sizeof(scale));
+  if (geometry.mode == KvMode::f16) {
+    std::uint16_t half = 0;
+    std::memcpy(&half, values + (vector * 16 + at) * 2, sizeof(half));
+    return half_to_float(half);
+  }
+  if (geometry.mode == KvMode::int8) {
+    return static_cast<float>(static_cast<signed char>(values[vector * 16 + at])) * scale;
+  }
+  const auto pair = static_cast<int>(values[vector * 8 + at % 8]);
+  return static_cast<float>((at < 8 ? pair & 15 : pair >> 4) - 8) * scale;
+}
+
+TEST_CASE("a stored number is as near to the one given as the manual says") {
+  const auto ops = make_ops("cpu", {"", 1});
+  LoopPlan plan = plan_with(0);
+  plan.kv_heads = 1;
+  for (const std::int32_t head_dim : {16, 24, 64}) {
+    plan.head_dim = head_dim;
+    const auto width = static_cast<std::size_t>(head_dim);
+    for (const KvMode mode : {KvMode::f16, KvMode::int8, KvMode::int4}) {
+      double worst = 0.0;  // in shares of the bound
+      int beyond = 0;
+      for (std::uint32_t round = 0; round < 100; ++round) {
+        std::vector<float> given(2 * width);  // K, then V, of other sizes from round to round
+        for (std::size_t i = 0; i < given.size(); ++i) {
+          const auto word = philox(round, {static_cast<std::uint32_t>(i)});
+          given[i] = std::ldexp(static_cast<float>(static_cast<std::int32_t>(word[0])),
+                                static_cast<int>(round % 40) - 56);
+        }
+        KvCache cache(*ops, plan, mode);
+        cache.reserve(1);
+        DeviceBuffer buffer(*ops, given.size() * sizeof(float));
+        ops->upload(buffer.ptr(), given.data(), given.size() * sizeof(float));
+        const Rows k{buffer.ptr(), 2 * head_dim};
+        const KvRow row{0, 0, 0};
+        const KvSegments segments = cache.segments();
+        ops->append(k, k.columns(head_dim), {&row, 1}, {&segments, 1}, cache.geometry());
+        cache.commit(1);
+        std::vector<std::byte> tile(cache.geometry().tile_bytes());
+        ops->download(tile.data(), segments[0].base, tile.size());
+        for (const std::size_t half : {std::size_t{0}, width}) {
+          float greatest = 0.0f;
+          for (std::size_t i = 0; i < width; ++i) {
+            greatest = std::max(greatest, std::fabs(given[half + i]));
+          }
+          for (std::size_t i = 0; i < width; ++i) {
+            const double x = given[half + i];
+            const double bound = mode == KvMode::f16    ? std::max(std::fabs(x) * 0x1p-11, 0x1p-25)
+                                 : mode == KvMode::int8 ? greatest / 254.0 * 1.0001
+                                                        : greatest / 14.0 * 1.0001;
+            const float got = stored_number(cache.geometry(), tile, half > 0, i);
+            const double error = std::fabs(got - x);
+            if (!(error <= bound)) ++beyond;
+            worst = std::max(worst, error / bound);
+          }
+        }
+      }
+      CHECK(beyond == 0);
+      CHECK(worst > 0.9);  // the bound is not a generous one
+    }
+  }
 }
 
 TEST_CASE(
