@@ -14,6 +14,7 @@
 #include "model/random_cases.h"
 #include "schedule/generate.h"
 #include "schedule/prefill.h"
+#include "schedule/speculation_bench.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
 
@@ -119,6 +120,26 @@ std::string describe(const Case& c, const Schedule& schedule) {
       schedule.name(), c.loops, c.window,
       std::string(name_of(c.kv)) + std::string(name_of(c.hidden)), c.exit.identity(),
       c.sampling.temperature, c.sampling.seed, c.prompt.size(), c.stop.max_tokens);
+}
+
+TEST_CASE("a schedule pays if it is faster by the median and in three of four pairs") {
+  const auto arm = [](double low, double median, double high) {
+    BenchArm one;
+    one.low = low;
+    one.median = median;
+    one.high = high;
+    return one;
+  };
+  CHECK(arm(1.2, 1.4, 1.6).pays(1.3));
+  CHECK(!arm(1.2, 1.3, 1.6).pays(1.3));
+  CHECK(!arm(0.25, 1.59, 1.6).pays(1.3));
+  CHECK(!arm(1.0, 1.59, 1.6).pays(1.3));
+  BenchReport report;
+  report.arms = {arm(0.9, 3.0, 4.0), arm(1.1, 1.2, 1.3), arm(1.2, 1.4, 1.5), arm(2.0, 2.5, 3.0)};
+  report.arms[3].dropped = true;
+  CHECK(report.best().median == 1.4);
+  report.arms[2].low = report.arms[1].low = 0.8;
+  CHECK(report.best().median == 3.0);
 }
 
 TEST_CASE("a thousand random combinations: no stream differs from plain decoding") {
