@@ -51,7 +51,9 @@ void encode_hidden(HiddenMode mode, std::span<float> row, std::span<std::byte> r
         finite = finite && std::isfinite(x);
       }
       const float scale = finite ? greatest / limit : NAN;
-      const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+      // Numbers so small that the quotient is infinite become zeros.
+      const float quotient = 1.0f / scale;
+      const float inverse = scale > 0.0f && !std::isinf(quotient) ? quotient : 0.0f;
       std::memcpy(&record[g * sizeof(float)], &scale, sizeof(scale));
       for (std::size_t j = 0; j < group.size(); ++j) {
         const int q = static_cast<int>(rounded(group[j], inverse, limit));

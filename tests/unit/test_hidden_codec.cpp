@@ -64,6 +64,12 @@ TEST_CASE("whole steps are exact, zeros stay zeros, and what is not finite stays
     const std::vector<float> got = coded(mode, row);
     if (mode != HiddenMode::h8) CHECK(got == row);
     for (std::size_t i = 15; i < 40; ++i) CHECK(got[i] == 0.0f);
+    // A small number does not become the greatest of its group where a step is too small to divide
+    // by.
+    std::vector<float> tiny(40, 1e-41f);
+    tiny[1] = -1e-39f;
+    const std::vector<float> small = coded(mode, tiny);
+    for (std::size_t i = 0; i < 40; ++i) CHECK(std::fabs(small[i]) <= std::fabs(tiny[i]));
     for (const float bad :
          {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
           std::numeric_limits<float>::quiet_NaN()}) {
