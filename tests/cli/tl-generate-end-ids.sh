@@ -25,6 +25,26 @@ same wanted ended
 [ "$(kind -n 20 --ignore-eos)" = length ] || fail 'the length'
 refused 2 --ignore-eos tl-generate -m "$MODELS/m.tinyloop" --ignore-eos --eos 3 prompts
 
+# A model's own list of end ids: each of them ends an answer, of single runs and of batches, beside those of --eos.
+cp -r "$MODELS/m-hf" listed && chmod -R u+w listed
+other=${ids[1]}
+for list in "[63, $end]" "[$end, 63]" "[63, $other]" "$end"; do
+  sed "s/^ \"vocab_size\"/ \"eos_token_id\": $list,\n&/" "$MODELS/m-hf/config.json" >listed/config.json
+  tl-convert listed listed.tinyloop >/dev/null
+  case $list in *"$other"*) stop=$other ;; *) stop=$end ;; esac
+  generate -n 20 --eos "$stop" >wanted
+  for tool in tl-generate tl-batch; do
+    "$tool" -m listed.tinyloop --temperature 0 --only-new -n 20 prompts >ended
+    same wanted ended
+    "$tool" -m listed.tinyloop --temperature 0 --only-new -n 20 --ignore-eos prompts >ended
+    same plain ended
+  done
+done
+first=${ids[0]}
+generate -n 20 --eos "$first" >wanted
+tl-generate -m listed.tinyloop --temperature 0 --only-new -n 20 --eos "$first" prompts >ended
+cmp wanted ended || fail '--eos beside the list of the model'
+
 # No token at all is a valid request.
 generate -n 0 >nothing
 printf '\n' >wanted
