@@ -49,8 +49,8 @@ CLI::Option* add_number(CLI::App& app, const std::string& names, T& value,
                         std::type_identity_t<T> low, std::type_identity_t<T> high,
                         const std::string& description);
 
-// The value "8G" of an option; the letters K, M and G are powers of 1024.
-std::size_t parse_bytes(std::string_view option, std::string_view text);
+// The value "8G" of an option, at least `least`; the letters K, M and G are powers of 1024.
+std::size_t parse_bytes(std::string_view option, std::string_view text, std::int64_t least = 1);
 
 // --pool, for every tool that has it; TL_POOL is its default.
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description);
