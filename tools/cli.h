@@ -73,8 +73,8 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& va
 CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std::int64_t>& values,
                          std::int64_t low, std::int64_t high, const std::string& description);
 
-// The value "8G" of an option; the letters K, M and G are powers of 1024.
-std::size_t parse_bytes(std::string_view option, std::string_view text);
+// The value "8G" of an option, at least `least`; the letters K, M and G are powers of 1024.
+std::size_t parse_bytes(std::string_view option, std::string_view text, std::int64_t least = 1);
 
 // --pool, for every tool that has it; TL_POOL is its default.
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description);

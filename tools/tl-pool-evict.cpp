@@ -142,14 +142,16 @@ int main(int argc, char** argv) {
          [&](const std::string& text) { options.older_than = parse_duration(text); },
          "Entries not used for this time: 90s, 15m, 6h, 30d")
       ->type_name("TIME");
-  std::int64_t bytes = -1;
-  cli::add_number(app, "--to-bytes", bytes, 0, std::numeric_limits<std::int64_t>::max(),
-                  "As many entries, by the pool's policy, as it takes to get down to N bytes");
+  app.add_option_function<std::string>(
+         "--to-bytes",
+         [&](const std::string& text) {
+           options.to_bytes = static_cast<std::int64_t>(cli::parse_bytes("--to-bytes", text, 0));
+         },
+         "As many entries, by the pool's policy, as it takes to get down to so many bytes, such "
+         "as 8G or 500M")
+      ->type_name("BYTES");
   app.add_option("--model", options.model, "Only entries of this model, a .tinyloop file")
       ->type_name("MODEL");
   options.output.add(app);
-  return cli::run(app, argc, argv, [&] {
-    if (bytes >= 0) options.to_bytes = bytes;
-    return evict_entries(options);
-  });
+  return cli::run(app, argc, argv, [&] { return evict_entries(options); });
 }

@@ -134,7 +134,7 @@ int show(Options& options) {
         "entries {} of {}, cached tokens {}, bytes {}{}, policy {}, lookups {}, hits {}, misses "
         "{}, "
         "tokens reused {}\n",
-        entries.size(), std::max<std::int64_t>(1, settings.capacity), tokens, bytes,
+        entries.size(), settings.capacity, tokens, bytes,
         settings.max_bytes > 0 ? fmt::format(" of {}", settings.max_bytes) : "",
         name_of(settings.policy), counts.lookups(), counts.hits, counts.misses, counts.reused));
   }

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "kv/prefix_pool.h"
 #include "schedule/pooled_prompt.h"
 #include "schedule/prefix_cache.h"
+#include "schedule/resume.h"
 
 namespace {
 
@@ -34,23 +37,41 @@ struct Options {
   std::int64_t capacity = kNotGiven, max_bytes = kNotGiven;
 };
 
-// What was asked for, and for the rest what the pool has; no value if nothing was asked for.
-std::optional<PoolSettings> wanted_settings(const Options& options, const PrefixPool& pool) {
-  if (options.capacity == kNotGiven && options.max_bytes == kNotGiven && options.policy.empty()) {
-    return std::nullopt;
-  }
-  pool.folder().create();
-  PoolSettings settings = pool.folder().settings().settings;
+bool any_wanted(const Options& options) {
+  return options.capacity != kNotGiven || options.max_bytes != kNotGiven || !options.policy.empty();
+}
+
+// What was asked for, and for the rest what the pool has. Changes nothing yet.
+PoolSettings wanted_settings(const Options& options, const PoolFolder& folder) {
+  PoolSettings settings;
+  std::error_code error;  // told by whoever makes the folder
+  if (std::filesystem::exists(folder.path(), error)) settings = folder.settings().settings;
   if (options.capacity != kNotGiven) settings.capacity = options.capacity;
   if (options.max_bytes != kNotGiven) settings.max_bytes = options.max_bytes;
   if (!options.policy.empty()) settings.policy = parse_policy(options.policy);
   return settings;
 }
 
+// Throws if a prefix can never fit, whatever makes room for it.
+void check_room(Forward& forward, KvMode kv, const std::vector<TokenLine>& lines,
+                const Options& options, const PoolSettings& settings) {
+  if (settings.max_bytes == 0) return;
+  for (const TokenLine& line : lines) {
+    const std::int64_t bytes = entry_bytes(forward, kv, std::ssize(line.ids), options.resumable);
+    if (bytes <= settings.max_bytes) continue;
+    throw Error(
+        ErrorKind::io, "{}:{}: its entry takes {} bytes, and {} {}; nothing was changed", line.file,
+        line.number, bytes,
+        options.max_bytes != kNotGiven ? "--max-bytes is" : "the pool may hold (see --max-bytes)",
+        settings.max_bytes);
+  }
+}
+
 // A line that is written over itself, on a terminal only.
 class Progress {
  public:
-  explicit Progress(std::size_t total) : total_(total), shown_(::isatty(STDERR_FILENO) == 1) {
+  explicit Progress(std::size_t total)
+      : total_(total), shown_(!cli::is_quiet() && ::isatty(STDERR_FILENO) == 1) {
     show(0);
   }
   ~Progress() {
@@ -77,21 +98,25 @@ int register_all(Options& options) {
   InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
   options.output.open(options.input.sources(options.model.path));
   const auto ops = options.model.make_ops();
-  std::vector<std::vector<TokenId>> prefixes;
+  std::vector<TokenLine> lines = options.input.read_all({config.vocab, config.context});
   std::size_t longest = 1;
-  for (TokenLine& line : options.input.read_all({config.vocab, config.context})) {
-    longest = std::max(longest, line.ids.size());
-    prefixes.push_back(std::move(line.ids));
-  }
+  for (const TokenLine& line : lines) longest = std::max(longest, line.ids.size());
   const auto rows =
       static_cast<std::int32_t>(std::min(static_cast<std::int64_t>(longest), options.loop.chunk()));
   const KvMode kv = options.loop.kv_mode();
   check_memory(*ops, memory_need(model, plan, kv, rows, rows, static_cast<std::int64_t>(longest)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
   PrefixPool pool(options.pool, cache_identity(forward, kv));
-  const std::string warning = pool.prepare(wanted_settings(options, pool));
+  const PoolSettings settings = wanted_settings(options, pool.folder());
+  // All that can be refused is, before anything is stored or evicted.
+  if (options.resumable) check_resumable(forward);
+  check_room(forward, kv, lines, options, settings);
+  const std::string warning =
+      pool.prepare(any_wanted(options) ? std::optional(settings) : std::nullopt);
   if (!warning.empty()) cli::warn(warning);
 
+  std::vector<std::vector<TokenId>> prefixes;
+  for (TokenLine& line : lines) prefixes.push_back(std::move(line.ids));
   std::vector<Registration> results;
   {
     const Progress progress(prefixes.size());
@@ -117,10 +142,16 @@ int main(int argc, char** argv) {
   options.loop.add(app);
   app.add_flag("--resumable", options.resumable,
                "Keep what runs with more loops need to go on from the entries");
-  cli::add_number(app, "--capacity", options.capacity, 0, kMost,
-                  "Most entries of the pool, kept in it; 0 means 1; default: 16");
-  cli::add_number(app, "--max-bytes", options.max_bytes, 0, kMost,
-                  "Most bytes of all entries, kept in the pool; 0: no limit, the default");
+  cli::add_number(app, "--capacity", options.capacity, 1, kMost,
+                  "Most entries of the pool, kept in it; default: 16");
+  app.add_option_function<std::string>(
+         "--max-bytes",
+         [&](const std::string& text) {
+           options.max_bytes = static_cast<std::int64_t>(cli::parse_bytes("--max-bytes", text, 0));
+         },
+         "Most bytes of all entries, such as 8G or 500M, kept in the pool; 0: no limit, the "
+         "default")
+      ->type_name("BYTES");
   app.add_option("--policy", options.policy,
                  "Which entry goes when there are too many, kept in the pool; default: lru")
       ->check(CLI::IsMember({"shortest", "lru", "cost"}))

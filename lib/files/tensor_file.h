@@ -110,6 +110,9 @@ class TensorFileWriter {
   // The same, but a file that has the name already stays; returns whether this one got the name.
   bool finish_new();
   std::int64_t file_bytes() const;  // of the whole file, known from the start
+  // The same without a file; takes what the constructor takes.
+  static std::int64_t file_bytes(std::vector<TensorPlan> tensors,
+                                 std::map<std::string, std::string> metadata);
 
  private:
   struct State;

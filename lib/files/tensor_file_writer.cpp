@@ -17,19 +17,38 @@ namespace {
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::size_t kLongestHeader = 100'000'000;  // the format's own limit
 
-}  // namespace
-
-struct TensorFileWriter::State {
+// What is where in a file.
+struct Layout {
   std::vector<TensorPlan> tensors;  // with the padding
   std::vector<std::uint64_t> sizes;
   std::map<std::string, std::string> metadata;
-  std::string header;
-  AtomicFile file;
-  std::size_t current = 0;   // the tensor to append to
-  std::uint64_t filled = 0;  // bytes of it that are there
-  bool synced = false;
 
-  explicit State(std::string path) : file(std::move(path)) {}
+  Layout(std::vector<TensorPlan> plans, std::map<std::string, std::string> texts)
+      : metadata(std::move(texts)) {
+    std::uint64_t offset = 0;
+    const auto plan = [&](TensorPlan tensor, std::uint64_t bytes) {
+      tensors.push_back(std::move(tensor));
+      sizes.push_back(bytes);
+      offset += bytes;
+    };
+    int pads = 0;
+    for (TensorPlan& tensor : plans) {
+      const std::optional<std::uint64_t> bytes = bytes_of_shape(tensor.type, tensor.shape);
+      assert(bytes.has_value() && !tensor.name.starts_with(".pad"));
+      const std::uint64_t gap = (kAlignment - offset % kAlignment) % kAlignment;
+      if (gap > 0 && *bytes > 0) {
+        plan({fmt::format(".pad{}", pads++), TensorType::u8, {static_cast<std::int64_t>(gap)}},
+             gap);
+      }
+      plan(std::move(tensor), *bytes);
+    }
+  }
+
+  std::int64_t file_bytes(const std::string& header) const {
+    std::uint64_t bytes = 8 + header.size();
+    for (const std::uint64_t size : sizes) bytes += size;
+    return static_cast<std::int64_t>(bytes);
+  }
 
   std::string header_text() const {
     std::string text = "{\"__metadata__\":{";
@@ -49,6 +68,19 @@ struct TensorFileWriter::State {
     text.resize((8 + text.size() + kAlignment - 1) / kAlignment * kAlignment - 8, ' ');
     return text;
   }
+};
+
+}  // namespace
+
+struct TensorFileWriter::State : Layout {
+  std::string header;
+  AtomicFile file;
+  std::size_t current = 0;   // the tensor to append to
+  std::uint64_t filled = 0;  // bytes of it that are there
+  bool synced = false;
+
+  State(std::string path, Layout layout)
+      : Layout(std::move(layout)), header(header_text()), file(std::move(path)) {}
 
   // Steps over what is complete: tensors of no bytes, and padding, which is written here.
   void advance() {
@@ -66,26 +98,9 @@ struct TensorFileWriter::State {
 
 TensorFileWriter::TensorFileWriter(std::string path, std::vector<TensorPlan> tensors,
                                    std::map<std::string, std::string> metadata)
-    : state_(std::make_unique<State>(std::move(path))) {
+    : state_(std::make_unique<State>(std::move(path),
+                                     Layout(std::move(tensors), std::move(metadata)))) {
   State& state = *state_;
-  state.metadata = std::move(metadata);
-  std::uint64_t offset = 0;
-  const auto plan = [&](TensorPlan tensor, std::uint64_t bytes) {
-    state.tensors.push_back(std::move(tensor));
-    state.sizes.push_back(bytes);
-    offset += bytes;
-  };
-  int pads = 0;
-  for (TensorPlan& tensor : tensors) {
-    const std::optional<std::uint64_t> bytes = bytes_of_shape(tensor.type, tensor.shape);
-    assert(bytes.has_value() && !tensor.name.starts_with(".pad"));
-    const std::uint64_t gap = (kAlignment - offset % kAlignment) % kAlignment;
-    if (gap > 0 && *bytes > 0) {
-      plan({fmt::format(".pad{}", pads++), TensorType::u8, {static_cast<std::int64_t>(gap)}}, gap);
-    }
-    plan(std::move(tensor), *bytes);
-  }
-  state.header = state.header_text();
   if (state.header.size() > kLongestHeader) {
     throw Error(ErrorKind::data, "{}: too many tensors for a safetensors header",
                 state.file.path());
@@ -98,10 +113,12 @@ TensorFileWriter::TensorFileWriter(std::string path, std::vector<TensorPlan> ten
 
 TensorFileWriter::~TensorFileWriter() = default;
 
-std::int64_t TensorFileWriter::file_bytes() const {
-  std::uint64_t bytes = 8 + state_->header.size();
-  for (const std::uint64_t size : state_->sizes) bytes += size;
-  return static_cast<std::int64_t>(bytes);
+std::int64_t TensorFileWriter::file_bytes() const { return state_->file_bytes(state_->header); }
+
+std::int64_t TensorFileWriter::file_bytes(std::vector<TensorPlan> tensors,
+                                          std::map<std::string, std::string> metadata) {
+  const Layout layout(std::move(tensors), std::move(metadata));
+  return layout.file_bytes(layout.header_text());
 }
 
 void TensorFileWriter::append(std::span<const std::byte> bytes) {

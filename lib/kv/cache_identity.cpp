@@ -31,9 +31,9 @@ std::optional<std::uint64_t> parse_hex(std::string_view text) {
 
 std::string CacheIdentity::text() const {
   return fmt::format(
-      "version={}\nmodel={}\narithmetic={}\nkv={}\nkv_slots={}\nloops={}\nexit={}\n"
+      "version={}\nmodel={}\narithmetic={}\nkv={}\nkv_slots=0\nloops={}\nexit=\n"
       "cache_window={}\ninitial_state={}\n",
-      kSnapshotVersion, model, arithmetic, kv, kv_slots, loops, exit, window, initial_state);
+      kSnapshotVersion, model, arithmetic, kv, loops, window, initial_state);
 }
 
 std::string CacheIdentity::folder() const {

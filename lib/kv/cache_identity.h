@@ -24,13 +24,13 @@ struct CacheIdentity {
   std::string arithmetic;     // of the device, "cpu-1"
   std::string kv;             // storage mode, those of store-h included
   std::string initial_state;  // "" where it is not free
-  std::string exit;           // exit rule, "" for none
   std::int32_t loops = 0;
-  std::int32_t kv_slots = 0;  // planes that the loops share; 0: each loop has its own
   std::int64_t window = 0;
 
   bool operator==(const CacheIdentity&) const = default;
-  // All fields and the snapshot version as lines; equal texts mean equal identities.
+  // All fields and the snapshot version as lines; equal texts mean equal identities. Two lines are
+  // the same in all: a prompt runs all its loops, each with planes of its own, whatever exit rule
+  // and sharing of planes the answer goes on with.
   std::string text() const;
   // 32 hex digits, a hash of text(): the entry's folder in a pool.
   std::string folder() const;

@@ -115,16 +115,25 @@ void KvCache::verify(std::int32_t plane) const {
   }
 }
 
-// One position may still be taken back: the last one can be run again.
 SnapshotShape KvCache::snapshot_shape() const {
+  SnapshotShape shape = snapshot_shape(length_);
+  const std::int64_t dropped =
+      std::max<std::int64_t>(0, first_position() / kTile - shape.first_tile);
+  shape.first_tile += dropped;
+  shape.tiles -= dropped;
+  return shape;
+}
+
+// One position may still be taken back: the last one can be run again.
+SnapshotShape KvCache::snapshot_shape(std::int64_t length) const {
   const std::int64_t first_seen =
-      plan_.window > 0 ? std::max<std::int64_t>(0, length_ - plan_.window) : 0;
-  const std::int64_t first_tile = std::max(first_seen, first_position()) / kTile;
+      plan_.window > 0 ? std::max<std::int64_t>(0, length - plan_.window) : 0;
+  const std::int64_t first_tile = first_seen / kTile;
+  const std::int64_t tiles = (length + kTile - 1) / kTile - first_tile;
   if (record_bytes_ > 0) {
-    return {planes(), 1, first_tile, (length_ + kTile - 1) / kTile - first_tile,
-            kTile * static_cast<std::int64_t>(record_bytes_)};
+    return {planes(), 1, first_tile, tiles, kTile * static_cast<std::int64_t>(record_bytes_)};
   }
-  return {planes(), geometry_.kv_heads, first_tile, (length_ + kTile - 1) / kTile - first_tile,
+  return {planes(), geometry_.kv_heads, first_tile, tiles,
           static_cast<std::int64_t>(geometry_.tile_bytes())};
 }
 

@@ -69,6 +69,8 @@ class KvCache {
 
   // What a snapshot of the whole cache holds, and how it gets there; see SnapshotContent.
   SnapshotShape snapshot_shape() const;
+  // The same for one that has read so many positions; at least what it will be.
+  SnapshotShape snapshot_shape(std::int64_t length) const;
   void read_plane(std::int32_t plane, std::span<std::byte> to) const;
   // Stores what read_plane() gave for `shape` in this cache's own plane; there is room for it.
   void write_plane(std::int32_t plane, const SnapshotShape& shape, std::span<const std::byte> from);

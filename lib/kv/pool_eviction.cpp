@@ -43,7 +43,7 @@ std::vector<PoolEntry> evict(const PoolFolder& folder, const PoolCounts& counts,
   std::int64_t count = 0, bytes = 0;
   for (const PoolEntry& entry : folder.entries()) {
     Candidate candidate{entry, folder.bytes_of(entry), {}};
-    if (candidate.bytes < 0) continue;
+    if (candidate.bytes < 0 || entry == request.replaced) continue;
     ++count;
     bytes += candidate.bytes;
     // Not in the counts: published a moment ago.

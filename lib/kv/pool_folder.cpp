@@ -172,6 +172,7 @@ FoundSettings PoolFolder::settings() const {
                 kPoolVersion);
   }
   if (!sound) return {{}, fmt::format("{}: damaged", path)};
+  settings.capacity = std::max<std::int64_t>(1, settings.capacity);
   return {settings, ""};
 }
 

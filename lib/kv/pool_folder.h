@@ -22,7 +22,7 @@ std::string_view name_of(EvictionPolicy policy);
 EvictionPolicy parse_policy(std::string_view name);  // throws Error(usage) naming the known ones
 
 struct PoolSettings {
-  std::int64_t capacity = 16;  // entries; 0 means 1
+  std::int64_t capacity = 16;  // entries, at least 1
   std::int64_t max_bytes = 0;  // of all entries; 0: no limit
   EvictionPolicy policy = EvictionPolicy::lru;
 };
@@ -36,6 +36,8 @@ struct FoundSettings {
 struct PoolEntry {
   std::string identity;  // the folder's name
   EntryKey key;
+
+  bool operator==(const PoolEntry&) const = default;
 };
 
 class PoolFolder {
@@ -52,7 +54,8 @@ class PoolFolder {
   void create(const std::string& identity) const;
 
   // Throws Error(io) if there is no such folder, Error(data) if the pool is of a newer format.
-  // Without pool.json, or if it is damaged or cannot be read: the defaults.
+  // Without pool.json, or if it is damaged or cannot be read: the defaults. Capacity 0, which
+  // older programs wrote, is 1.
   FoundSettings settings() const;
   void set_settings(const PoolSettings& settings) const;  // throws Error(io)
   // Writes the defaults where there are no settings yet, so that the pool says its format.

@@ -26,21 +26,25 @@ namespace {
 
 constexpr auto kPause = std::chrono::milliseconds(1);
 constexpr int kAppendTries = 1000, kLockTries = 60'000;
+// Whoever appends to a log of more bytes folds it: some 1200 uses, so that a pool that is only read
+// stays small, what reads the log has little to read, and the two flushes of a fold are rare.
+constexpr off_t kLongLog = off_t{64} << 10;
 constexpr std::string_view kSumFormat = "uses 1";
 
 [[noreturn]] void fail(const std::string& path, int error) {
   throw Error(ErrorKind::io, "{}: {}", path, std::generic_category().message(error));
 }
 
-// Whether the lock is held; where locks are not supported going on without is better than not at
-// all: at worst a use is not counted.
-bool lock(int file, int tries) {
+// Where locks are not supported going on without is better than not at all: at worst a use is not
+// counted.
+enum class Locked { yes, no, not_supported };
+Locked lock(int file, int tries) {
   for (int i = 0; i < tries; ++i) {
-    if (::flock(file, LOCK_EX | LOCK_NB) == 0) return true;
-    if (errno != EWOULDBLOCK && errno != EINTR) return true;
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0) return Locked::yes;
+    if (errno != EWOULDBLOCK && errno != EINTR) return Locked::not_supported;
     std::this_thread::sleep_for(kPause);
   }
-  return false;
+  return Locked::no;
 }
 
 std::string contents(const std::string& path) {
@@ -150,14 +154,15 @@ void PoolUses::append(const std::string& line) const {
   const int file =
       ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (file < 0) fail(path, errno);
-  lock(file, kAppendTries);  // a stopped process must not stop everybody
-  try {
-    append_to(file, line);
-  } catch (const Error&) {
-    ::close(file);
-    throw;
+  const Locked locked = lock(file, kAppendTries);  // a stopped process must not stop everybody
+  Lock holder(*this, file);                        // closes it
+  append_to(file, line);
+  // With the lock that is held anyway; without one a line of somebody else could get lost. Which
+  // entries there still are, whoever publishes or evicts looks up.
+  if (locked == Locked::yes && ::lseek(file, 0, SEEK_END) > kLongLog &&
+      ::access(folder_.c_str(), W_OK) == 0) {
+    holder.fold([](const EntryKey&) { return true; });
   }
-  ::close(file);
 }
 
 void PoolUses::append_to(int log, const std::string& line) const {
@@ -199,7 +204,7 @@ PoolUses::Lock::Lock(const PoolUses& uses) : uses_(uses) {
   const std::string path = uses.log_path();
   log_ = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (log_ < 0) fail(path, errno);
-  if (lock(log_, kLockTries)) return;
+  if (lock(log_, kLockTries) != Locked::no) return;
   ::close(log_);
   throw Error(ErrorKind::io, "{}: another process has held it locked for a minute", path);
 }

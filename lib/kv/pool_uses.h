@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often a pool's entries were used: one line a use in uses.log, folded into uses.sum now and
-// then; and the lock that keeps those who fold, publish and evict apart. Order of use is the order
-// of lines, so a clock that was set back cannot mislead. Not files of entries.
+// How often a pool's entries were used: one line a use in uses.log, folded into uses.sum whenever
+// somebody publishes or evicts, and by whoever finds it long; and the lock that keeps those who
+// fold, publish and evict apart. Order of use is the order of lines, so a clock that was set back
+// cannot mislead. Not files of entries.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,8 @@ class PoolUses {
  public:
   explicit PoolUses(std::string folder) : folder_(std::move(folder)) {}
 
-  // Each appends one line, safe with any number of processes. Throw Error(io).
+  // Each appends one line, safe with any number of processes, and folds a log that has become long
+  // if it can. Throw Error(io) if the line cannot be written.
   void add_hit(const EntryKey& key, std::int64_t reused) const;
   void add_miss() const;
   // A registration, new or a touch.
@@ -65,6 +67,8 @@ class PoolUses {
     void add_registration(const EntryKey& key, std::int64_t prefill_us);
 
    private:
+    friend class PoolUses;
+    Lock(const PoolUses& uses, int log) : uses_(uses), log_(log) {}  // open and locked
     void write(const PoolCounts& counts);
     const PoolUses& uses_;
     int log_ = -1;

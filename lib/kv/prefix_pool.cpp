@@ -72,6 +72,10 @@ PrefixPool::PrefixPool(std::string folder, CacheIdentity identity)
       identity_folder_(identity_.folder()) {}
 
 std::string PrefixPool::prepare(const std::optional<PoolSettings>& settings) {
+  if (settings && (settings->capacity < 1 || settings->max_bytes < 0)) {
+    throw Error(ErrorKind::usage, "a pool of {} entries and {} bytes", settings->capacity,
+                settings->max_bytes);
+  }
   folder_.create();
   const FoundSettings found = folder_.settings();  // throws: what is newer is left as it is
   folder_.sweep();
@@ -84,8 +88,8 @@ std::string PrefixPool::prepare(const std::optional<PoolSettings>& settings) {
     return found.warning;
   }
   folder_.set_settings(*settings);
-  evict_now(folder_, {std::max<std::int64_t>(1, settings->capacity),
-                      settings->max_bytes > 0 ? settings->max_bytes : -1, settings->policy});
+  evict_now(folder_, {settings->capacity, settings->max_bytes > 0 ? settings->max_bytes : -1,
+                      settings->policy});
   return found.warning;
 }
 
@@ -208,6 +212,14 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
   content.identity = identity_;
   content.created = static_cast<std::int64_t>(std::max<std::time_t>(0, std::time(nullptr)));
   const PoolSettings settings = folder_.settings().settings;
+  const std::int64_t bytes = snapshot_bytes(identity_, content.shape, key.length,
+                                            static_cast<std::int64_t>(content.last.size()),
+                                            !content.states.empty(), !content.kept.empty());
+  // Before anything has made room for it.
+  if (settings.max_bytes > 0 && bytes > settings.max_bytes) {
+    throw Error(ErrorKind::io, "{}: an entry of {} bytes, the pool may hold {}",
+                folder_.entry_path(entry), bytes, settings.max_bytes);
+  }
   folder_.create(identity_folder_);
   std::unique_ptr<TensorFileWriter> writer;
   try {
@@ -221,20 +233,15 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
     }
     writer = write_snapshot(folder_.entry_path(entry), content);
   }
-  if (settings.max_bytes > 0 && writer->file_bytes() > settings.max_bytes) {
-    throw Error(ErrorKind::io, "{}: an entry of {} bytes, the pool may hold {}",
-                folder_.entry_path(entry), writer->file_bytes(), settings.max_bytes);
-  }
   PoolUses::Lock lock(uses_);
   std::unordered_set<std::uint64_t> present;
   for (const PoolEntry& there : folder_.entries()) present.insert(there.key.low);
   const PoolCounts counts = lock.fold([&](const EntryKey& k) { return present.contains(k.low); });
   if (replace || !present.contains(key.low)) {
     // Room is made first, so that the pool is never above its limits.
-    const std::int64_t capacity = std::max<std::int64_t>(1, settings.capacity);
     evict(folder_, counts,
-          {capacity - 1, settings.max_bytes > 0 ? settings.max_bytes - writer->file_bytes() : -1,
-           settings.policy});
+          {settings.capacity - 1, settings.max_bytes > 0 ? settings.max_bytes - bytes : -1,
+           settings.policy, entry});
   }
   if (replace) {
     writer->finish();

@@ -39,6 +39,8 @@ struct EvictionRequest {
   std::int64_t entries = -1;  // keep at most so many, -1: any number
   std::int64_t bytes = -1;    // and at most so many bytes
   EvictionPolicy policy = EvictionPolicy::lru;
+  // Neither counted nor removed: another one is about to take its place.
+  std::optional<PoolEntry> replaced = std::nullopt;
 };
 
 class PrefixPool {
@@ -51,7 +53,8 @@ class PrefixPool {
 
   // Makes the folder if need be. With settings: keeps them in it and evicts what is too much.
   // Settings that are damaged are written anew. Also sweeps left-overs of killed processes. Returns
-  // what was wrong with the settings; may be empty. Throws Error(io) or Error(data).
+  // what was wrong with the settings; may be empty. Throws Error(io) or Error(data), and
+  // Error(usage) for settings that no pool can have, before it changes anything.
   std::string prepare(const std::optional<PoolSettings>& settings = std::nullopt);
 
   // The longest match, checked but for its planes, which are checked when they are read. At least

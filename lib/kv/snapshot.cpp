@@ -87,6 +87,47 @@ std::uint64_t states_hash(std::span<const float> states, std::span<const float> 
                               XXH3_64bits(states.data(), states.size_bytes()));
 }
 
+// Numbers that differ from one computation to the next have their zeros in front, so that the size
+// of an entry is known before it is computed.
+std::string created_text(std::int64_t seconds) { return fmt::format("{:010}", seconds); }
+std::string time_text(double ms) {
+  return fmt::format("{:016}", static_cast<std::int64_t>(ms * 1000.0));
+}
+
+std::vector<TensorPlan> plans_of(const SnapshotShape& shape, std::int64_t length,
+                                 std::int64_t hidden, bool states, bool kept) {
+  std::vector<TensorPlan> plans = {
+      {"ids", TensorType::i32, {length}},
+      {"last", TensorType::f32, {hidden}},
+      {"kv", TensorType::u8, {shape.planes, shape.kv_heads, shape.tiles, shape.tile_bytes}}};
+  if (states) plans.push_back({"states", TensorType::f32, {length, hidden}});
+  if (kept) plans.push_back({"kept", TensorType::f32, {length, hidden}});
+  return plans;
+}
+
+// Times and checksums are zeros.
+std::map<std::string, std::string> metadata_of(const CacheIdentity& identity,
+                                               const SnapshotShape& shape, bool states) {
+  std::map<std::string, std::string> metadata = {
+      {"format", fmt::format("{}{}", kFormat, kSnapshotVersion)},
+      {"model", identity.model},
+      {"arithmetic", identity.arithmetic},
+      {"kv", identity.kv},
+      {"kv_slots", "0"},
+      {"loops", std::to_string(identity.loops)},
+      {"exit", ""},
+      {"cache_window", std::to_string(identity.window)},
+      {"initial_state", identity.initial_state},
+      {"first_tile", std::to_string(shape.first_tile)},
+      {"created", created_text(0)},
+      {"prefill_us", time_text(0.0)},
+      {"checksum", kBlank},
+      {"plane_checksums", std::string(kDigits * static_cast<std::size_t>(shape.planes), '0')},
+  };
+  if (states) metadata["states_checksum"] = kBlank;
+  return metadata;
+}
+
 }  // namespace
 
 std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
@@ -94,13 +135,13 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
   Snapshot& s = *snapshot;
   const Fields fields(s.file_);
   check_version(fields, path);
+  if (fields.text("kv_slots") != "0") fields.fail("kv_slots is wrong");
+  if (!fields.text("exit").empty()) fields.fail("exit is wrong");
   s.identity_ = {.model = fields.text("model"),
                  .arithmetic = fields.text("arithmetic"),
                  .kv = fields.text("kv"),
                  .initial_state = fields.text("initial_state"),
-                 .exit = fields.text("exit"),
                  .loops = fields.number<std::int32_t>("loops", 1),
-                 .kv_slots = fields.number<std::int32_t>("kv_slots", 0),
                  .window = fields.number<std::int64_t>("cache_window", 0)};
   s.created_ = fields.number<std::int64_t>("created", 0);
   s.prefill_ms_ = static_cast<double>(fields.number<std::int64_t>("prefill_us", 0)) / 1000.0;
@@ -185,37 +226,23 @@ void Snapshot::verify_all() const {
   verify_states();
 }
 
+std::int64_t snapshot_bytes(const CacheIdentity& identity, const SnapshotShape& shape,
+                            std::int64_t length, std::int64_t hidden, bool states, bool kept) {
+  return TensorFileWriter::file_bytes(plans_of(shape, length, hidden, states, kept),
+                                      metadata_of(identity, shape, states));
+}
+
 std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
                                                  const SnapshotContent& content) {
-  const CacheIdentity& identity = content.identity;
   const SnapshotShape& shape = content.shape;
-  std::map<std::string, std::string> metadata = {
-      {"format", fmt::format("{}{}", kFormat, kSnapshotVersion)},
-      {"model", identity.model},
-      {"arithmetic", identity.arithmetic},
-      {"kv", identity.kv},
-      {"kv_slots", std::to_string(identity.kv_slots)},
-      {"loops", std::to_string(identity.loops)},
-      {"exit", identity.exit},
-      {"cache_window", std::to_string(identity.window)},
-      {"initial_state", identity.initial_state},
-      {"first_tile", std::to_string(shape.first_tile)},
-      {"created", std::to_string(content.created)},
-      {"prefill_us", std::to_string(static_cast<std::int64_t>(content.prefill_ms * 1000.0))},
-      {"checksum", kBlank},
-      {"plane_checksums", std::string(kDigits * static_cast<std::size_t>(shape.planes), '0')},
-  };
-  const auto length = static_cast<std::int64_t>(content.ids.size());
-  const auto hidden = static_cast<std::int64_t>(content.last.size());
-  std::vector<TensorPlan> plans = {
-      {"ids", TensorType::i32, {length}},
-      {"last", TensorType::f32, {hidden}},
-      {"kv", TensorType::u8, {shape.planes, shape.kv_heads, shape.tiles, shape.tile_bytes}}};
-  if (!content.states.empty()) {
-    plans.push_back({"states", TensorType::f32, {length, hidden}});
-    metadata["states_checksum"] = hex(states_hash(content.states, content.kept));
-  }
-  if (!content.kept.empty()) plans.push_back({"kept", TensorType::f32, {length, hidden}});
+  const bool states = !content.states.empty();
+  std::map<std::string, std::string> metadata = metadata_of(content.identity, shape, states);
+  metadata["created"] = created_text(content.created);
+  metadata["prefill_us"] = time_text(content.prefill_ms);
+  if (states) metadata["states_checksum"] = hex(states_hash(content.states, content.kept));
+  std::vector<TensorPlan> plans =
+      plans_of(shape, static_cast<std::int64_t>(content.ids.size()),
+               static_cast<std::int64_t>(content.last.size()), states, !content.kept.empty());
   auto writer = std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata));
   writer->append(std::as_bytes(content.ids));
   writer->append(std::as_bytes(content.last));

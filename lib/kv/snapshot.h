@@ -95,6 +95,11 @@ struct SnapshotContent {
   std::function<void(std::int32_t plane, std::span<std::byte> to)> read_plane;
 };
 
+// Bytes of the file that write_snapshot() makes of so many ids, whatever they are and whenever that
+// is. hidden: of `last`; states, kept: whether there are any.
+std::int64_t snapshot_bytes(const CacheIdentity& identity, const SnapshotShape& shape,
+                            std::int64_t length, std::int64_t hidden, bool states, bool kept);
+
 // Writes the content under a temporary name beside `path` and fsyncs it; finish_new() gives it its
 // name, destruction removes it. Throws Error(io).
 std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,

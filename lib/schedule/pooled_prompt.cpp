@@ -48,6 +48,13 @@ SnapshotContent content_of(KvCache& cache, std::span<const TokenId> ids,
   return content;
 }
 
+std::int64_t entry_bytes(Forward& forward, KvMode mode, std::int64_t length, bool resumable) {
+  const ModelConfig& config = forward.model().config();
+  const KvCache empty(forward.ops(), forward.plan(), mode);
+  return snapshot_bytes(cache_identity(forward, mode), empty.snapshot_shape(length), length,
+                        config.hidden, resumable, resumable && config.injection != Injection::none);
+}
+
 PooledPrompt::PooledPrompt(Forward& forward, KvMode mode, std::span<const TokenId> ids,
                            std::int64_t chunk, PoolUse use)
     : forward_(forward),

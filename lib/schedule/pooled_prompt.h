@@ -37,6 +37,9 @@ void check_identity(Forward& forward, KvMode mode, const PrefixPool& pool);
 // What PrefixPool::publish() takes of a cache that holds `ids`; all of them must outlive it.
 SnapshotContent content_of(KvCache& cache, std::span<const TokenId> ids,
                            std::span<const float> last, double prefill_ms);
+// Bytes of the entry that publish() makes of so many ids.
+std::int64_t entry_bytes(Forward& forward, KvMode mode, std::int64_t length,
+                         bool resumable = false);
 // What it took to compute the part of a snapshot that a match uses.
 double computing_ms(const PoolMatch& match);
 

@@ -21,8 +21,15 @@ line 1 5 | register shortest --capacity 2 --policy shortest
 line 7 1 | register shortest
 line 9 0 | register shortest   # the newcomer stays, the shortest present goes
 [ "$(lengths shortest)" = '11 16' ] || fail "shortest: $(lengths shortest)"
-register shortest --capacity 0 <<<'1 2 3'
-[ "$(lengths shortest)" = '3' ] || fail "capacity 0: $(lengths shortest)"
+refused 2 "--capacity: '0' is not an integer of at least 1" tl-pool-register --pool shortest -m "$model" --capacity 0 <(echo 1 2 3)
+[ "$(lengths shortest)" = '11 16' ] || fail "capacity 0: $(lengths shortest)"
+register shortest --capacity 1 <<<'1 2 3'
+[ "$(lengths shortest)" = '3' ] || fail "capacity 1: $(lengths shortest)"
+# Older programs kept 0, which meant 1.
+sed -i 's/"capacity":1,/"capacity":0,/' shortest/pool.json
+register shortest <<<'1 2 4'
+[ "$(lengths shortest)" = '3' ] || fail 'capacity 0 of an old pool'
+tl-pool-list --pool shortest | grep -q 'entries 1 of 1,' || fail 'capacity 0 is listed'
 
 # A pool that holds too much already, and a limit in bytes.
 for i in 0 1 2 3; do line $((i * 5 + 1)) $i | register bytes; done
@@ -40,6 +47,19 @@ assert totals['policy'] == 'lru' and totals['max_bytes'] > 0 and totals['bytes']
 END
 tl-pool-evict --pool bytes --to-bytes "$one" >removed
 [ "$(find bytes -name '*.safetensors' | wc -l)" -le 1 ] || fail '--to-bytes'
+# Numbers of bytes, as in other tools.
+for size in 100K=102400 3M=3145728 2G=2147483648 0=0; do
+  line 1 0 | register sizes --max-bytes "${size%=*}"
+  grep -q "\"max_bytes\":${size#*=}," sizes/pool.json || fail "--max-bytes $size: $(cat sizes/pool.json)"
+done
+for size in 1T -1 K 1.5M 9999999999G; do
+  refused 2 "--max-bytes: '$size' is not a number of bytes" tl-pool-register --pool sizes -m "$model" "--max-bytes=$size" <(echo 1)
+  refused 2 "--to-bytes: '$size' is not a number of bytes" tl-pool-evict --pool sizes "--to-bytes=$size"
+done
+tl-pool-evict --pool sizes --to-bytes 1M >removed
+[ ! -s removed ] || fail '--to-bytes 1M'
+tl-pool-evict --pool sizes --to-bytes 1K >removed
+[ "$(wc -l <removed)" -eq 1 ] || fail '--to-bytes 1K'
 tl-pool-evict --pool lru --older-than 30d >removed
 [ ! -s removed ] || fail '--older-than 30d removed something new'
 tl-pool-evict --pool lru --older-than 0 >removed

@@ -231,6 +231,25 @@ TEST_CASE("store-h keeps half the bytes of f16, and its answers stay near those 
   }
 }
 
+TEST_CASE("the bytes of an entry are known before it is computed") {
+  const auto ops = cpu();
+  for (const TinyModel which : {TinyModel::m, TinyModel::huginn}) {
+    const Model model = tiny(which);
+    for (const std::int64_t window : {0, 9}) {
+      for (const bool resumable : {false, true}) {
+        const TemporaryFolder folder;
+        PoolRuns runs(model, *ops, setting_of(KvMode::int8, 3, window), folder.path());
+        for (const std::size_t length : {1u, 16u, 17u, 40u}) {
+          const std::vector<TokenId> ids = random_ids(70, length, model.config().vocab);
+          register_prefixes(runs.forward(), KvMode::int8, runs.pool(), {&ids, 1}, 0, resumable);
+          CHECK(Snapshot::open(runs.path_of(ids))->file_bytes() ==
+                entry_bytes(runs.forward(), KvMode::int8, std::ssize(ids), resumable));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("U-05 U-06: other weights, loops, windows, modes and initial states are misses") {
   const auto ops = cpu();
   const TemporaryFolder folder;
