@@ -188,7 +188,7 @@ void add_common_options(CLI::App& app) {
       ->check(CLI::IsMember({"bash"}))
       ->type_name("SHELL")
       ->trigger_on_parse();
-  app.add_flag("-q,--quiet", quiet, "No warnings");
+  app.add_flag("-q,--quiet", quiet, "No warnings and no progress");
 }
 
 int run_body(CLI::App& app, int argc, char** argv, const std::function<int()>& body) {

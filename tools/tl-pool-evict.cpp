@@ -92,8 +92,9 @@ int evict_entries(Options& options) {
                                      : "--model");
   }
   const PoolFolder folder(options.pool);
-  const auto [settings, warning] = folder.settings();
-  if (!warning.empty()) cli::warn(warning);
+  const FoundSettings found = folder.settings();
+  const PoolSettings& settings = found.to_act_by();
+  if (!found.warning.empty()) cli::warn(found.warning);
   std::vector<PoolEntry> chosen;
   if (!options.keys.empty()) {
     chosen = named(folder, options.keys);

@@ -103,7 +103,7 @@ std::string text_entry(const Listed& entry) {
 
 int show(Options& options) {
   const PoolFolder folder(options.pool);
-  const auto [settings, warning] = folder.settings();
+  const auto [settings, warning, unread] = folder.settings();
   if (!warning.empty()) cli::warn(warning);
   const PoolCounts counts = PoolUses(options.pool).read();
   const std::vector<Listed> entries = list(options, folder, counts);

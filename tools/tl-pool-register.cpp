@@ -45,7 +45,7 @@ bool any_wanted(const Options& options) {
 PoolSettings wanted_settings(const Options& options, const PoolFolder& folder) {
   PoolSettings settings;
   std::error_code error;  // told by whoever makes the folder
-  if (std::filesystem::exists(folder.path(), error)) settings = folder.settings().settings;
+  if (std::filesystem::exists(folder.path(), error)) settings = folder.settings().to_act_by();
   if (options.capacity != kNotGiven) settings.capacity = options.capacity;
   if (options.max_bytes != kNotGiven) settings.max_bytes = options.max_bytes;
   if (!options.policy.empty()) settings.policy = parse_policy(options.policy);

@@ -141,6 +141,11 @@ void PoolFolder::create() const { make_folder(path_); }
 
 void PoolFolder::create(const std::string& identity) const { make_folder(identity_path(identity)); }
 
+const PoolSettings& FoundSettings::to_act_by() const {
+  if (unread) throw Error(ErrorKind::io, "{}", warning);
+  return settings;
+}
+
 FoundSettings PoolFolder::settings() const {
   struct stat status {};
   if (::stat(path_.c_str(), &status) != 0) fail(path_, errno);
@@ -150,7 +155,8 @@ FoundSettings PoolFolder::settings() const {
   try {
     text = read_settings(path);
   } catch (const Error& error) {
-    return {{}, error.what()};
+    const bool regular = ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+    return {{}, error.what(), regular};
   }
   if (!text) return {};
   std::int64_t format = 0;
@@ -171,9 +177,9 @@ FoundSettings PoolFolder::settings() const {
     throw Error(ErrorKind::data, "{}: pool of format {}, this program knows {}", path, format,
                 kPoolVersion);
   }
-  if (!sound) return {{}, fmt::format("{}: damaged", path)};
+  if (!sound) return {{}, fmt::format("{}: damaged", path), false};
   settings.capacity = std::max<std::int64_t>(1, settings.capacity);
-  return {settings, ""};
+  return {settings, "", false};
 }
 
 void PoolFolder::set_settings(const PoolSettings& settings) const {

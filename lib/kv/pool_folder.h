@@ -30,6 +30,11 @@ struct PoolSettings {
 struct FoundSettings {
   PoolSettings settings;
   std::string warning;  // why these are the defaults although there is a pool.json; may be empty
+  // It may be sound, only this time it was not to be read.
+  bool unread = false;
+
+  // For whoever goes by them to write or remove: throws Error(io) if they are unread.
+  const PoolSettings& to_act_by() const;
 };
 
 // One entry as the listing shows it.

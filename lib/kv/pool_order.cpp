@@ -7,13 +7,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <string_view>
-#include <system_error>
 
+#include "error.h"
 #include "files/temporary_file.h"
+#include "files/text_file.h"
 
 namespace tinyloop {
 
@@ -127,16 +126,13 @@ std::vector<EntryKey> most_similar(std::span<const TokenId> ids, std::vector<Ent
 
 Order read_order(const std::string& path) {
   Order order;
+  constexpr std::int64_t kMost = std::int64_t{64} << 20;  // of a million entries
   std::string text;
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return order;
-  // The size of the file that is open: another one may get the name at any moment.
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return order;
-  text.resize(static_cast<std::size_t>(std::max<std::streamoff>(0, file.tellg())));
-  file.seekg(0);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  try {
+    text = read_text_file(path, kMost);
+  } catch (const Error&) {  // it is made anew from the entries
+    return order;
+  }
   std::string_view rest = text;
   std::int64_t keys = 0;
   if (!take_number(rest, "listing ", order.listing) || !take_number(rest, " keys ", keys))

@@ -19,13 +19,14 @@
 
 #include "error.h"
 #include "files/temporary_file.h"
+#include "files/text_file.h"
 
 namespace tinyloop {
 
 namespace {
 
 constexpr auto kPause = std::chrono::milliseconds(1);
-constexpr int kAppendTries = 1000, kLockTries = 60'000;
+constexpr int kAppendTries = 1000, kLockTries = 10'000;
 // Whoever appends to a log of more bytes folds it: some 1200 uses, so that a pool that is only read
 // stays small, what reads the log has little to read, and the two flushes of a fold are rare.
 constexpr off_t kLongLog = off_t{64} << 10;
@@ -47,18 +48,14 @@ Locked lock(int file, int tries) {
   return Locked::no;
 }
 
+// What cannot be read counts as empty: at worst a use is not counted.
 std::string contents(const std::string& path) {
-  std::string text;
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return text;
-  char part[1 << 16];
-  for (;;) {
-    const ssize_t got = ::read(file, part, sizeof(part));
-    if (got <= 0) break;
-    text.append(part, static_cast<std::size_t>(got));
+  constexpr std::int64_t kMost = std::int64_t{64} << 20;  // uses.sum of a million entries
+  try {
+    return read_text_file(path, kMost);
+  } catch (const Error&) {
+    return "";
   }
-  ::close(file);
-  return text;
 }
 
 std::vector<std::string_view> words_of(std::string_view line) {
@@ -154,8 +151,10 @@ void PoolUses::append(const std::string& line) const {
   const int file =
       ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (file < 0) fail(path, errno);
-  const Locked locked = lock(file, kAppendTries);  // a stopped process must not stop everybody
-  Lock holder(*this, file);                        // closes it
+  const Locked locked =
+      lock(file, held_ ? 1 : kAppendTries);  // a stopped process must not stop all
+  if (locked == Locked::no) held_ = true;
+  Lock holder(*this, file);  // closes it
   append_to(file, line);
   // With the lock that is held anyway; without one a line of somebody else could get lost. Which
   // entries there still are, whoever publishes or evicts looks up.
@@ -204,9 +203,10 @@ PoolUses::Lock::Lock(const PoolUses& uses) : uses_(uses) {
   const std::string path = uses.log_path();
   log_ = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (log_ < 0) fail(path, errno);
-  if (lock(log_, kLockTries) != Locked::no) return;
+  if (lock(log_, uses.held_ ? 1 : kLockTries) != Locked::no) return;
+  uses.held_ = true;
   ::close(log_);
-  throw Error(ErrorKind::io, "{}: another process has held it locked for a minute", path);
+  throw Error(ErrorKind::io, "{}: another process has held it locked for ten seconds", path);
 }
 
 PoolUses::Lock::~Lock() { ::close(log_); }

@@ -42,7 +42,8 @@ class PoolUses {
   // What is known now; unreadable lines are skipped.
   PoolCounts read() const;
 
-  // Held by who publishes, evicts or folds. Throws Error(io) if it cannot be had within a minute.
+  // Held by who publishes, evicts or folds. Throws Error(io) if it cannot be had in ten seconds,
+  // or at once if that was waited for before.
   class Lock {
    public:
     explicit Lock(const PoolUses& uses);
@@ -81,6 +82,8 @@ class PoolUses {
   std::string sum_path() const { return folder_ + "/uses.sum"; }
 
   std::string folder_;
+  // Somebody has held the lock for longer than one waits: nobody waits for him again.
+  mutable bool held_ = false;
 };
 
 }  // namespace tinyloop

@@ -80,10 +80,11 @@ std::string PrefixPool::prepare(const std::optional<PoolSettings>& settings) {
   const FoundSettings found = folder_.settings();  // throws: what is newer is left as it is
   folder_.sweep();
   if (!settings) {
+    const PoolSettings& wanted = found.to_act_by();
     if (found.warning.empty()) {
       folder_.mark();
     } else {
-      folder_.set_settings(found.settings);
+      folder_.set_settings(wanted);  // what was there is damaged
     }
     return found.warning;
   }
@@ -211,7 +212,7 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
   const PoolEntry entry{identity_folder_, key};
   content.identity = identity_;
   content.created = static_cast<std::int64_t>(std::max<std::time_t>(0, std::time(nullptr)));
-  const PoolSettings settings = folder_.settings().settings;
+  const PoolSettings settings = folder_.settings().to_act_by();
   const std::int64_t bytes = snapshot_bytes(identity_, content.shape, key.length,
                                             static_cast<std::int64_t>(content.last.size()),
                                             !content.states.empty(), !content.kept.empty());

@@ -83,3 +83,38 @@ refused 1 'no entry' tl-pool-evict --pool pool 3-0000000000000000000000000000000
 refused 2 'nothing to evict' tl-pool-evict --pool pool
 refused 2 '--older-than' tl-pool-evict --pool pool --older-than soon
 refused 2 'prompt too long' tl-generate -m "$model" --pool pool <(seq 0 70 | awk '{ printf "%s ", $1 % 60 }') || true
+
+# Side files of any size are not read whole, and cost no answer and no registration.
+tl-pool-register --pool large -m "$model" prompt >/dev/null
+generate --pool large >answer
+for name in "$(basename large/*.order)" uses.log uses.sum; do
+  cp -r large swollen
+  truncate -s 8G "swollen/$name"
+  generate --pool swollen >answer
+  same plain answer
+  ends 0 tl-pool-register --pool swollen -m "$model" long
+  ends 0 tl-pool-list --pool swollen
+  holds out 'entries 2 of 16'
+  rm -r swollen
+done
+
+# Settings that cannot be read now may be sound: nothing is evicted by others in their place, and nothing is rewritten.
+cp -r large unread
+sed -i 's/"capacity":16/"capacity":99/' unread/pool.json
+chmod 000 unread/pool.json
+as=
+if [ "$(id -u)" -eq 0 ]; then  # who may read everything
+  chmod 755 . && chmod -R a+rwX . && chown -R 65534:65534 unread && chmod 000 unread/pool.json
+  as='setpriv --reuid=65534 --regid=65534 --clear-groups'
+fi
+if $as tl-generate --version >/dev/null 2>&1 && $as test -r long -a -r "$model" && ! $as test -r unread/pool.json; then
+  for command in "tl-pool-register -m $model long" 'tl-pool-evict --to-bytes 0'; do
+    # shellcheck disable=SC2086 # several words
+    ends 1 $as $command --pool unread
+    holds err 'unread/pool.json: Permission denied'
+  done
+  $as tl-generate -m "$model" -n 6 --temperature 0 --ignore-eos --pool unread --pool-add prompt >answer 2>err
+  same plain answer
+  holds err 'warning: unread/pool.json: Permission denied'
+  grep -q '"capacity":99' unread/pool.json || fail 'pool.json was rewritten'
+fi
