@@ -37,18 +37,19 @@ run_tests() {
     # shellcheck disable=SC2086 # options are separate words
     meson setup "$folder" $setup || return
   fi
-  meson compile -C "$folder" || return
+  meson compile -C "$folder" "${targets[@]}" || return
   "${runner[@]}" meson test -C "$folder" --no-rebuild --print-errorlogs "$@"
 }
 
 if scripts/install_packages.sh; then
-  runner=()
+  runner=() targets=()
   run_tests build/test '--buildtype=release -Dtests=true'
   if [ "${1-}" != quick ]; then
     run_tests build/asan '-Ddebug=true -Doptimization=1 -Dtests=true -Db_sanitize=address,undefined' \
       --timeout-multiplier 5
-    runner=("${fixed_addresses[@]}")
-    run_tests build/tsan '-Ddebug=true -Doptimization=1 -Dtests=true -Db_sanitize=thread' \
+    # Threads are in what these two programs test; the rest need not be built once more.
+    runner=("${fixed_addresses[@]}") targets=(unit-tests model-tests)
+    run_tests build/tsan '-Ddebug=true -Doptimization=1 -Dtests=true -Db_sanitize=thread -Dcuda=disabled' \
       --timeout-multiplier 10 --suite unit --suite model
   fi
 else

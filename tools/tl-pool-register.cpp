@@ -109,7 +109,13 @@ int register_all(Options& options) {
   PrefixPool pool(options.pool, cache_identity(forward, kv));
   const PoolSettings settings = wanted_settings(options, pool.folder());
   // All that can be refused is, before anything is stored or evicted.
-  if (options.resumable) check_resumable(forward);
+  if (options.resumable) {
+    try {
+      check_resumable(forward);
+    } catch (const Error& error) {
+      throw Error(error.kind(), "--resumable: {}", error.what());
+    }
+  }
   check_room(forward, kv, lines, options, settings);
   const std::string warning =
       pool.prepare(any_wanted(options) ? std::optional(settings) : std::nullopt);

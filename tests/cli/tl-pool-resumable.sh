@@ -35,5 +35,6 @@ for resumable in '' --resumable ''; do
 done
 printf '%s\n' ' "resumable":false' '--resumable "resumable":true' ' "resumable":true' >told
 same story told
-refused 2 'alpha / loops' tl-pool-register --pool pool -m "$MODELS/relaxed.tinyloop" --resumable entry
-refused 2 h8 tl-pool-register --pool pool -m "$model" --kv h8 --resumable entry
+refused 2 '--resumable: ' tl-pool-register --pool pool -m "$MODELS/relaxed.tinyloop" --resumable entry
+holds err 'alpha / loops'
+refused 2 '--resumable: a state keeps keys and values, not the inputs that h8 stores' tl-pool-register --pool pool -m "$model" --kv h8 --resumable entry
