@@ -75,6 +75,15 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std
 
 // The value "8G" of an option, at least `least`; the letters K, M and G are powers of 1024.
 std::size_t parse_bytes(std::string_view option, std::string_view text, std::int64_t least = 1);
+// An option with such a value.
+template <typename T>
+CLI::Option* add_bytes(CLI::App& app, const std::string& name, T& value, std::int64_t least,
+                       const std::string& description) {
+  const auto take = [name, least, &value](const std::string& text) {
+    value = static_cast<T>(parse_bytes(name, text, least));
+  };
+  return app.add_option_function<std::string>(name, take, description)->type_name("BYTES");
+}
 
 // --pool, for every tool that has it; TL_POOL is its default.
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description);

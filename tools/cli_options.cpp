@@ -170,11 +170,8 @@ void DeviceOptions::add(CLI::App& app) {
       ->type_name("DEVICE")
       ->default_str("cpu")
       ->envname("TL_BACKEND");
-  app.add_option_function<std::string>(
-         "--gpu-memory",
-         [this](const std::string& text) { gpu_memory = parse_bytes("--gpu-memory", text); },
-         "Most memory of a GPU to use, such as 8G or 500M; default: what is free")
-      ->type_name("BYTES");
+  add_bytes(app, "--gpu-memory", gpu_memory, 1,
+            "Most memory of a GPU to use, such as 8G or 500M; default: what is free");
   app.add_option("--isa", isa, "Instruction set; default: the best this CPU has")
       ->check(CLI::IsMember({"portable", "avx2", "avx512"}))
       ->type_name("ISA")

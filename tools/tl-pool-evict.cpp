@@ -143,14 +143,9 @@ int main(int argc, char** argv) {
          [&](const std::string& text) { options.older_than = parse_duration(text); },
          "Entries not used for this time: 90s, 15m, 6h, 30d")
       ->type_name("TIME");
-  app.add_option_function<std::string>(
-         "--to-bytes",
-         [&](const std::string& text) {
-           options.to_bytes = static_cast<std::int64_t>(cli::parse_bytes("--to-bytes", text, 0));
-         },
-         "As many entries, by the pool's policy, as it takes to get down to so many bytes, such "
-         "as 8G or 500M")
-      ->type_name("BYTES");
+  cli::add_bytes(app, "--to-bytes", options.to_bytes, 0,
+                 "As many entries, by the pool's policy, as it takes to get down to so many bytes, "
+                 "such as 8G or 500M");
   app.add_option("--model", options.model, "Only entries of this model, a .tinyloop file")
       ->type_name("MODEL");
   options.output.add(app);

@@ -150,14 +150,9 @@ int main(int argc, char** argv) {
                "Keep what runs with more loops need to go on from the entries");
   cli::add_number(app, "--capacity", options.capacity, 1, kMost,
                   "Most entries of the pool, kept in it; default: 16");
-  app.add_option_function<std::string>(
-         "--max-bytes",
-         [&](const std::string& text) {
-           options.max_bytes = static_cast<std::int64_t>(cli::parse_bytes("--max-bytes", text, 0));
-         },
-         "Most bytes of all entries, such as 8G or 500M, kept in the pool; 0: no limit, the "
-         "default")
-      ->type_name("BYTES");
+  cli::add_bytes(app, "--max-bytes", options.max_bytes, 0,
+                 "Most bytes of all entries, such as 8G or 500M, kept in the pool; 0: no limit, "
+                 "the default");
   app.add_option("--policy", options.policy,
                  "Which entry goes when there are too many, kept in the pool; default: lru")
       ->check(CLI::IsMember({"shortest", "lru", "cost"}))

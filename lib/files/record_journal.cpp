@@ -102,11 +102,11 @@ void sync_folder_of(const std::string& path) {
 
 RecordJournal::RecordJournal(std::string path)
     : path_(std::move(path)), synced_(std::chrono::steady_clock::now()) {
-  open_locked();
   try {
+    open_locked();
     take_stock();
   } catch (...) {
-    ::close(descriptor_);
+    if (descriptor_ >= 0) ::close(descriptor_);
     throw;
   }
 }
@@ -119,10 +119,10 @@ void RecordJournal::open_locked() {
   for (;;) {
     descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (descriptor_ < 0) fail(errno);
-    // Where locks are not supported two processes are the user's to keep apart.
     struct stat status {};
     if (::fstat(descriptor_, &status) != 0) fail(errno);
     if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::io, "{}: is not a regular file", path_);
+    // Where locks are not supported two processes are the user's to keep apart.
     const bool held = ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     const bool removed = ::fstat(descriptor_, &status) == 0 && status.st_nlink == 0;
     if (!held && !removed) return;

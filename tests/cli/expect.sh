@@ -40,3 +40,21 @@ refused() {
 
 # value KEY FILE: the value of a key in the file's first JSON line.
 value() { python3 -c 'import json, sys; print(json.loads(open(sys.argv[2]).readline())[sys.argv[1]])' "$@"; }
+
+# on_terminal COMMAND...: with a terminal as standard error; what it got goes to the file terminal.
+on_terminal() {
+  python3 - "$@" <<'END'
+import os, pty, subprocess, sys
+master, slave = pty.openpty()
+process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stderr=slave)
+os.close(slave)
+got = b''
+while True:
+    try: part = os.read(master, 65536)
+    except OSError: break
+    if not part: break
+    got += part
+open('terminal', 'wb').write(got)
+sys.exit(process.wait())
+END
+}

@@ -27,22 +27,6 @@ tail -n 1 err | grep -q '"done":7,"total":7' || fail "$(cat err)"
 ends 0 batch --progress json < <(cat in)
 holds err '"done":20,"total":null'
 
-on_terminal() { # COMMAND...: with a terminal as standard error; what it got goes to the file terminal
-  python3 - "$@" <<'END'
-import os, pty, subprocess, sys
-master, slave = pty.openpty()
-process = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stderr=slave)
-os.close(slave)
-got = b''
-while True:
-    try: part = os.read(master, 65536)
-    except OSError: break
-    if not part: break
-    got += part
-open('terminal', 'wb').write(got)
-sys.exit(process.wait())
-END
-}
 echo 3 | tl-pool-register --pool pool -m "$model" - >registered
 ends 0 on_terminal tl-batch -m "$model" -n 4 --seed 1 --pool pool in
 same wanted out
