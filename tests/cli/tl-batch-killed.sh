@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # 50 kills at random moments over one job of 500 lines, each followed by --continue: the final file is that of a run that
-# nobody disturbed. SEED=N repeats a run.
+# nobody disturbed. TL_TEST_SEED=N gives other jobs and moments.
 . "$EXPECT"
-python3 - "$MODELS/m.tinyloop" "${SEED-$RANDOM}" <<'END'
+python3 - "$MODELS/m.tinyloop" "${TL_TEST_SEED-1}" <<'END'
 import json, os, random, signal, subprocess, sys, time
-model, seed = sys.argv[1], int(sys.argv[2])
+model, seed = sys.argv[1:]
+seed = random.randrange(1 << 32) if seed == 'random' else int(seed)
 rng = random.Random(seed)
 
 with open('jobs', 'w') as jobs:
@@ -29,7 +30,7 @@ def timed(*arguments, **named):
 
 def check(holds, what):
     if not holds:
-        print(f'SEED={seed}: {what}', file=sys.stderr)
+        print(f'TL_TEST_SEED={seed}: {what}', file=sys.stderr)
         sys.exit(1)
 
 status, whole = timed('wanted')

@@ -8,23 +8,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
+
+#include "test_seed.h"
 
 namespace tinyloop {
 namespace {
 
 const float kGuardValue = std::bit_cast<float>(0x7fc0dead);  // a NaN that no operation makes
-
-std::uint64_t test_seed() {
-  static const std::uint64_t seed = [] {
-    const char* given = std::getenv("TL_TEST_SEED");
-    const std::uint64_t value =
-        given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-    fmt::print("TL_TEST_SEED={}\n", value);
-    return value;
-  }();
-  return seed;
-}
 
 }  // namespace
 

@@ -24,8 +24,7 @@ struct TestedDevice {
 // portable with one thread, whose bits all others must repeat.
 std::span<const TestedDevice> tested_devices();
 
-// Random numbers from TL_TEST_SEED, or a fresh seed; printed once, so that a failure can be
-// repeated.
+// Random numbers from test_seed().
 class Random {
  public:
   explicit Random(std::uint64_t stream);  // streams of one seed are independent

@@ -3,19 +3,8 @@
 #include "model/random_cases.h"
 
 #include <cmath>
-#include <cstdlib>
-#include <ctime>
-#include <iostream>
 
 namespace tinyloop {
-
-std::uint64_t test_seed() {
-  const char* text = std::getenv("TL_TEST_SEED");
-  const auto seed = text != nullptr ? std::strtoull(text, nullptr, 10)
-                                    : static_cast<unsigned long long>(std::time(nullptr));
-  std::cout << "TL_TEST_SEED=" << seed << std::endl;
-  return seed;
-}
 
 ExitRule random_exit(Dice& dice, const ModelConfig& config) {
   ExitRule rule;

@@ -32,9 +32,6 @@ class Dice {
   std::uint32_t count_ = 0;
 };
 
-// TL_TEST_SEED of the environment, or the time; printed.
-std::uint64_t test_seed();
-
 ExitRule random_exit(Dice& dice, const ModelConfig& config);
 SamplingOptions random_sampling(Dice& dice, const ModelConfig& config);
 StopRules random_stop(Dice& dice, const ModelConfig& config);

@@ -18,6 +18,7 @@
 #include "model/pool_runs.h"
 #include "model/random_cases.h"
 #include "temporary_folder.h"
+#include "test_seed.h"
 #include "tiny_models.h"
 
 namespace tinyloop {
@@ -129,6 +130,8 @@ TEST_CASE("hundreds of random batches: no job knows that it has company") {
         if (!dice.one_in(4)) continue;
         entries.push_back(prompt);
         if (dice.one_in(2)) entries.back() = joined(prompt, random_ids(dice.below(99), 3, 64));
+        const auto context = static_cast<std::size_t>(config.context);
+        if (entries.back().size() > context) entries.back().resize(context);
       }
       fill_pool(model, *one, setting, entries);
       if (dice.one_in(3)) damage_pool(setting);

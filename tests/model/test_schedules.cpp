@@ -16,6 +16,7 @@
 #include "schedule/prefill.h"
 #include "schedule/speculation_bench.h"
 #include "temporary_folder.h"
+#include "test_seed.h"
 #include "tiny_models.h"
 
 namespace tinyloop {
