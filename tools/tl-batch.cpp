@@ -65,6 +65,35 @@ std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, Kv
   return pool;
 }
 
+// What the run before left is refused unless it is to be continued, and then its seed is kept.
+void take_over(const RecordJournal& journal, Options& options) {
+  if (journal.found() && !options.go_on) {
+    throw Error(ErrorKind::usage,
+                "{}: a run was broken off; finish it with --continue, or remove the file",
+                journal.path());
+  }
+  for (const auto& [name, value] : journal.settings()) {
+    if (name != "--seed" || options.sampling.seed_given()) continue;
+    options.sampling.set_seed(static_cast<std::uint64_t>(std::stoull(value)));
+  }
+  if (journal.dropped_bytes() > 0) {
+    cli::warn(fmt::format("{}: the last {} bytes are a broken record, which is made anew",
+                          journal.path(), journal.dropped_bytes()));
+  }
+}
+
+void copy_records(RecordJournal& journal, LineShare share, Options& options,
+                  const std::vector<std::string>& sources) {
+  journal.sync();
+  options.output.open(sources);
+  const auto write = [&](std::string_view record) { options.output.write(record); };
+  if (options.unordered) {
+    journal.copy(write);
+  } else {
+    journal.copy_in_order(share.index + 1, share.of, write);
+  }
+}
+
 void write_summary(Options& options, const BatchOptions& batch, const BatchStats& stats,
                    std::int64_t earlier, double seconds) {
   const auto share = [](std::int64_t part, std::int64_t whole) {
@@ -142,20 +171,8 @@ int run(Options& options) {
   std::optional<RecordJournal> journal;
   if (to_file) {
     journal.emplace(journal_path);
-    if (journal->found() && !options.go_on) {
-      throw Error(ErrorKind::usage,
-                  "{}: a run was broken off; finish it with --continue, or remove the file",
-                  journal_path);
-    }
-    for (const auto& [name, value] : journal->settings()) {
-      if (name != "--seed" || options.sampling.seed_given()) continue;
-      options.sampling.set_seed(static_cast<std::uint64_t>(std::stoull(value)));
-    }
+    take_over(*journal, options);
     batch.sampling = options.sampling.options();
-    if (journal->dropped_bytes() > 0) {
-      cli::warn(fmt::format("{}: the last {} bytes are a broken record, which is made anew",
-                            journal_path, journal->dropped_bytes()));
-    }
   } else {
     options.output.open(sources);
   }
@@ -201,16 +218,7 @@ int run(Options& options) {
   options.progress.finish(state);
   if (!stats.warning.empty()) cli::warn(stats.warning);
 
-  if (journal) {
-    journal->sync();
-    options.output.open(sources);
-    const auto write = [&](std::string_view record) { options.output.write(record); };
-    if (options.unordered) {
-      journal->copy(write);
-    } else {
-      journal->copy_in_order(share.index + 1, share.of, write);
-    }
-  }
+  if (journal) copy_records(*journal, share, options, sources);
   options.output.finish();
   if (journal) journal->remove();
   write_summary(options, batch, stats, work.earlier(), seconds);

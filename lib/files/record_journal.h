@@ -41,6 +41,8 @@ class RecordJournal {
   RecordJournal(const RecordJournal&) = delete;
   RecordJournal& operator=(const RecordJournal&) = delete;
 
+  const std::string& path() const { return path_; }
+
   // What was there. Values are as json_string() writes them, without the quotes.
   bool found() const { return !settings_.empty(); }
   const Settings& settings() const { return settings_; }

@@ -30,8 +30,8 @@ void BatchCaches::check(const BatchJob& job) const {
   const std::size_t bytes = bytes_of(job, 0);
   if (options_.memory == 0 || bytes <= options_.memory) return;
   throw Error(ErrorKind::device,
-              "its keys and values may take {} bytes, and all lanes together may take {}", bytes,
-              options_.memory);
+              "its keys and values may take {} bytes, more than the {} of --memory for all lanes",
+              bytes, options_.memory);
 }
 
 CacheStart BatchCaches::start(std::span<const TokenId> ids, SharedCache* shared,

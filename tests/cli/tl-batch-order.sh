@@ -54,4 +54,4 @@ END
 "${batch[@]}" --lanes auto --memory 512K jobs >few
 same ordered few
 ends 3 "${batch[@]}" --memory 1K jobs
-[ "$(grep -c '"error":"jobs:[0-9]*: .* 1024"' out)" -eq 40 ] || fail "$(head -n 1 out)"
+[ "$(grep -c '"error":"jobs:[0-9]*: .* 1024 of --memory for all lanes"' out)" -eq 40 ] || fail "$(head -n 1 out)"

@@ -294,8 +294,8 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
   const BatchRun run = run_batch(model, *ops, setting, jobs);
   CHECK(run.stats.errors == 1);
   CHECK(run.of(1).error == "its keys and values may take " + std::to_string(2 * block) +
-                               " bytes, and all lanes together may take " +
-                               std::to_string(2 * block - 1));
+                               " bytes, more than the " + std::to_string(2 * block - 1) +
+                               " of --memory for all lanes");
 }
 
 // --- the pool ------------------------------------------------------------------------------------
