@@ -62,6 +62,12 @@ std::string json_string(std::string_view text) {
   return out + '"';
 }
 
+std::string excerpt(std::string_view text) {
+  constexpr std::size_t kMost = 40;
+  const std::string quoted = json_string(text.substr(0, kMost));
+  return quoted.substr(1, quoted.size() - 2) + (text.size() > kMost ? "..." : "");
+}
+
 std::string json_number(double value) {
   return std::isfinite(value) ? fmt::format("{}", value) : "null";
 }

@@ -12,6 +12,10 @@ namespace tinyloop {
 // escapes (valid UTF-8 as \uXXXX, other bytes as U+FFFD).
 std::string json_string(std::string_view text);
 
+// The beginning of a text of unknown length and content, in the same ASCII without quotes: for
+// messages, which must stay on a line and not steer a terminal.
+std::string excerpt(std::string_view text);
+
 // A number; NaN and infinities, which JSON does not know, become null.
 std::string json_number(double value);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "error.h"
+#include "files/json_text.h"
 #include "files/sha256.h"
 #include "files/token_lines.h"
 
@@ -57,13 +58,6 @@ constexpr std::string_view kShared[] = {"temperature",
                                         "init_state",
                                         "exit",
                                         "exit_select"};
-
-// Text of unknown length and content as part of a one-line message.
-std::string excerpt(std::string_view text) {
-  const std::string quoted =
-      Json(std::string(text.substr(0, 40))).dump(-1, ' ', true, Json::error_handler_t::replace);
-  return quoted.substr(1, quoted.size() - 2) + (text.size() > 40 ? "..." : "");
-}
 
 class ObjectParser : public nlohmann::json_sax<Json> {
  public:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "error.h"
+#include "files/json_text.h"
 
 namespace tinyloop {
 namespace {
@@ -55,10 +56,10 @@ void set_parameter(Schedule& schedule, const Form& form, std::string_view text,
         value <= kGreatestCount) {
       return;
     }
-    throw Error(ErrorKind::usage, "'{}' is not {}=N with N from 1 to {}", text, name,
+    throw Error(ErrorKind::usage, "'{}' is not {}=N with N from 1 to {}", excerpt(text), name,
                 kGreatestCount);
   }
-  throw Error(ErrorKind::usage, "{} has no '{}'", form.name, text);
+  throw Error(ErrorKind::usage, "{} has no '{}'", form.name, excerpt(text));
 }
 
 }  // namespace
@@ -80,7 +81,8 @@ Schedule Schedule::parse(std::string_view text) {
     return schedule;
   }
   throw Error(ErrorKind::usage,
-              "'{}' is not off, block:d=N,k=N, tree:d=N,width=N,depth=N or wavefront:d=N", text);
+              "'{}' is not off, block:d=N,k=N, tree:d=N,width=N,depth=N or wavefront:d=N",
+              excerpt(text));
 }
 
 std::string Schedule::name() const {

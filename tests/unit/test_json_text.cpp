@@ -33,6 +33,12 @@ TEST_CASE("bytes that are not UTF-8 become replacement characters, one each") {
   }
 }
 
+TEST_CASE("an excerpt stays on its line and is short") {
+  CHECK(excerpt("plain") == "plain");
+  CHECK(excerpt("a\n\x1b[2J\"") == "a\\u000a\\u001b[2J\\\"");
+  CHECK(excerpt(std::string(41, 'x')) == std::string(40, 'x') + "...");
+}
+
 TEST_CASE("numbers round-trip; what JSON does not know is null") {
   for (const double value : {0.0, -1.5, 0.1, 1e300, 5e-324, -123456789.123456789}) {
     CHECK(nlohmann::json::parse(json_number(value)).get<double>() == value);
