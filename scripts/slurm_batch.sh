@@ -5,10 +5,11 @@
 #
 #   scripts/slurm_batch.sh SHARDS OUTPUT -m MODEL --seed N [option ...] FILE ...
 #
-# The options are tl-batch's, but for those that are set here: --output, --shard and --continue. Run it in a folder that all
-# nodes see, with tl-batch in PATH. The records of shard I are in OUTPUT.I, its messages in OUTPUT.I.log; all are removed
-# once OUTPUT is there. The same command again, after a failure, a time limit or scancel, goes on with what is missing.
-# Tasks may share --pool.
+# The options are tl-batch's, but for those that are set here (--output, --shard, --continue) or make no sense here
+# (--unordered, --stats=FILE). Run it in a folder that all nodes see, with tl-batch in PATH. The records of shard I are in
+# OUTPUT.I, its messages in OUTPUT.I.log, the command in OUTPUT.run; all are removed once OUTPUT is there. The same command
+# again, after a failure, a time limit or scancel, goes on with what is missing; another one is refused as long as parts of
+# the first are there. Tasks may share --pool.
 set -euo pipefail
 
 shard() { # SHARDS OUTPUT OPTION...: one task of the array
@@ -28,7 +29,7 @@ merge() { # SHARDS OUTPUT: line n of the input is line n / SHARDS of shard n % S
   paste -d '\n' "${parts[@]}" | head -n "$(cat "$output.lines")" >"$output.merged"
   sync "$output.merged"
   mv "$output.merged" "$output"
-  rm -f "$output.lines" "${parts[@]}" "${parts[@]/%/.log}"
+  rm -f "$output.lines" "${parts[@]}" "${parts[@]/%/.log}" "$output.run"
 }
 
 case ${1-} in
@@ -48,9 +49,36 @@ case " ${*:3} " in
     exit 2
     ;;
 esac
+for option in "${@:3}"; do
+  case $option in
+    -o* | --output | --output=* | --shard | --shard=* | --continue)
+      echo "slurm_batch.sh: $option: is given to each shard by this script" >&2
+      exit 2
+      ;;
+    --unordered | --stats=*)
+      echo "slurm_batch.sh: $option: shards are merged line by line, and each would write the same file" >&2
+      exit 2
+      ;;
+  esac
+done
 if [ -e "$2" ]; then
   echo "slurm_batch.sh: $2 is there: nothing to do" >&2
   exit 0
+fi
+# Parts of another division or with other options must not be merged with these.
+command=$(printf '%q ' "$@")
+if [ -e "$2.run" ]; then
+  if [ "$command" != "$(cat "$2.run")" ]; then
+    echo "slurm_batch.sh: $2.run: this run was begun with other options; repeat those, or remove $2.*" >&2
+    exit 2
+  fi
+else
+  for ((i = 0; i < $1; i++)); do
+    [ -e "$2.$i" ] || continue
+    echo "slurm_batch.sh: $2.$i: is there, and no $2.run says of what run; remove it" >&2
+    exit 2
+  done
+  printf '%s\n' "$command" >"$2.run"
 fi
 
 array=$(sbatch --parsable --job-name="tl-batch $2" --array="0-$(($1 - 1))" --requeue --open-mode=append \
