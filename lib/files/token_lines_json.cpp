@@ -268,7 +268,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     }
     cause = cause.substr(0, cause.find("; last read"));
     fault =
-        error.id == 406 ? "number has too many digits" : fmt::format("not valid JSON: {}", cause);
+        error.id == 406 ? "number is too large" : fmt::format("not valid JSON: {}", cause);
     return false;
   }
 

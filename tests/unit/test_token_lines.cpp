@@ -296,7 +296,7 @@ TEST_CASE("objects: what is wrong") {
         "f:3: seed: number has too many digits");
   CHECK(json_error("{\"tokens\":[1],\"seed\":null}") == "f:3: seed: not an integer");
   CHECK(json_error("{\"tokens\":[1],\"prompt\":1}") == "f:3: key 'prompt' is not known");
-  CHECK(json_error("{\"tokens\":[1],\"a\\nb\":1}") == "f:3: key 'a\\nb' is not known");
+  CHECK(json_error("{\"tokens\":[1],\"a\\nb\":1}") == "f:3: key 'a\\u000ab' is not known");
   CHECK(json_error("{\"tokens\":[1],\"tokens\":[2]}") == "f:3: key 'tokens' is there twice");
   CHECK(json_error("{\"id\":1,\"id\":1,\"tokens\":[2]}") == "f:3: key 'id' is there twice");
   CHECK(json_error("{}") == "f:3: key 'tokens' is missing");
