@@ -111,13 +111,36 @@ TEST_CASE("a device that is full gives up what it keeps") {
 }
 
 TEST_CASE("what is left is told after what operations need themselves") {
-  CudaDevice device(WorkOrder::late, 200 << 20);
+  CudaDevice device(WorkOrder::late, 360 << 20);
   const std::size_t before = device.ops().memory_left().value();
   CHECK(before == (104 << 20));
   const DeviceBuffer buffer(device.ops(), std::size_t{4} << 20);
   CHECK(device.ops().memory_left().value() == before - (4 << 20));
   CudaDevice tiny(WorkOrder::late, 1000);
   CHECK(tiny.ops().memory_left().value() == 0);
+}
+
+TEST_CASE("partial sums of attention stay within what is kept for operations") {
+  const auto plan = [](std::int32_t kv_heads, std::int32_t head_dim, std::int64_t first,
+                       std::int64_t count) {
+    std::vector<KvRow> rows;
+    for (std::int64_t i = 0; i < count; ++i) rows.push_back({0, 0, first + i});
+    return cuda::plan_attention(rows, {kv_heads, {KvMode::f16, kv_heads, head_dim}, 0, 1.0f});
+  };
+  // The last chunk of a prompt, of heads enough to keep a device busy.
+  const cuda::AttentionPlan chunk = plan(16, 128, 32'768, 200);
+  CHECK(!chunk.split);
+  CHECK(chunk.workspace_bytes == 0);
+  // Few heads and rows are split however far back they see.
+  CHECK(plan(16, 128, 131'000, 16).split);
+  CHECK(plan(2, 256, 1'000'000, 1).split);
+  for (const std::int64_t first : {0, 5'000, 40'000, 300'000}) {
+    for (const std::int64_t count : {1, 16, 100, 250}) {
+      for (const std::int32_t kv_heads : {1, 4, 16}) {
+        CHECK(plan(kv_heads, 256, first, count).workspace_bytes <= cuda::kMostPartialBytes);
+      }
+    }
+  }
 }
 
 TEST_CASE("memory that several attach is on the device once") {
