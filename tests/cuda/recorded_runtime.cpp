@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "number_formats.h"
 
@@ -261,9 +262,10 @@ Graph* RecordedRuntime::end_capture() {
     fault("no capture to end");
     return nullptr;
   }
+  const std::shared_ptr<Captured> captured = std::exchange(capture_, nullptr);
+  if (graphs_refused_) return nullptr;
   auto* graph = reinterpret_cast<Graph*>(std::make_unique<std::byte>().release());
-  graphs_.emplace(graph, std::move(capture_));
-  capture_ = nullptr;
+  graphs_.emplace(graph, captured);
   return graph;
 }
 

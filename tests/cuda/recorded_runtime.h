@@ -42,6 +42,7 @@ class RecordedRuntime final : public Runtime {
   std::size_t pending() const { return pending_.size(); }
   // The next `count` allocations on the device succeed, those after them are refused.
   void refuse_after(std::int64_t count) { allocations_left_ = count; }
+  void refuse_graphs(bool refuse) { graphs_refused_ = refuse; }
 
   std::string device() const override { return "stand-in, 1 GB"; }
   Memory memory() override { return {device_bytes_ - held_, device_bytes_}; }
@@ -93,6 +94,7 @@ class RecordedRuntime final : public Runtime {
   };
   std::map<Graph*, std::shared_ptr<Captured>> graphs_;
   std::shared_ptr<Captured> capture_;
+  bool graphs_refused_ = false;
 
   std::deque<Work> pending_;
   std::int64_t done_ = 0;  // works that have run

@@ -229,6 +229,20 @@ TEST_CASE("steps that come again are one graph, with the tables of each time") {
   }
 }
 
+TEST_CASE("where a graph finds no memory its steps begin one by one") {
+  CudaDevice device;
+  Steps steps(device.ops());
+  device.runtime().refuse_graphs(true);
+  for (std::int32_t i = 0; i < 4; ++i) {
+    const std::vector<std::int32_t> index = {i, 9 - i, 3, i};
+    CHECK(steps.run(index) == Steps::wanted(index));
+  }
+  CHECK(device.ops().graph_launches() == 0);
+  device.runtime().refuse_graphs(false);
+  CHECK(steps.run({1, 2, 3, 4}) == Steps::wanted({1, 2, 3, 4}));
+  CHECK(device.ops().graph_launches() == 1);
+}
+
 TEST_CASE("graphs are limited in number") {
   CudaDevice device;
   DeviceBuffer x(device.ops(), 4 * 4000), y(device.ops(), 4 * 4000);
