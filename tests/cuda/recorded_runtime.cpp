@@ -17,6 +17,7 @@ namespace tinyloop::cuda {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kArena = 4;
 constexpr int kGarbage = 0xf5;  // as a float about -6e32
 
 std::size_t whole_pages(std::size_t bytes) {
@@ -45,8 +46,8 @@ void multiply(const Gemm& g) {
 
 RecordedRuntime::RecordedRuntime(WorkOrder order, std::size_t device_bytes)
     : order_(order), device_bytes_(whole_pages(device_bytes)) {
-  // Twice the address space: freed pieces are not joined.
-  void* memory = mmap(nullptr, 2 * device_bytes_, PROT_NONE,
+  // More address space than memory: freed pieces are not joined.
+  void* memory = mmap(nullptr, kArena * device_bytes_, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   arena_ = static_cast<std::byte*>(memory);
@@ -55,7 +56,7 @@ RecordedRuntime::RecordedRuntime(WorkOrder order, std::size_t device_bytes)
 RecordedRuntime::~RecordedRuntime() {
   for (const auto& [event, before] : events_) delete reinterpret_cast<std::byte*>(event);
   for (const auto& [graph, captured] : graphs_) delete reinterpret_cast<std::byte*>(graph);
-  munmap(arena_, 2 * device_bytes_);
+  munmap(arena_, kArena * device_bytes_);
 }
 
 std::int64_t RecordedRuntime::count(const std::string& entry) const {
@@ -117,6 +118,28 @@ void RecordedRuntime::run_until(std::int64_t end) {
   }
 }
 
+// Whether the bytes are as they were left here; with the arena closed.
+bool RecordedRuntime::is_garbage(std::byte* pages, std::size_t from, std::size_t end) {
+  mprotect(pages, end, PROT_READ);
+  const bool all = std::all_of(pages + from, pages + end,
+                               [](std::byte byte) { return byte == std::byte{kGarbage}; });
+  mprotect(pages, end, PROT_NONE);
+  return all;
+}
+
+void RecordedRuntime::check_memory() {
+  for (const auto& [memory, bytes] : device_) {
+    if (!is_garbage(memory, bytes, whole_pages(bytes) + kPage)) {
+      fault(fmt::format("work wrote behind {} bytes of device memory", bytes));
+    }
+  }
+  for (const auto& [size, memory] : free_) {
+    if (!is_garbage(memory, 0, size + kPage)) {
+      fault(fmt::format("work wrote to {} bytes of device memory after their release", size));
+    }
+  }
+}
+
 std::byte* RecordedRuntime::allocate(std::size_t bytes) {
   if (capture_) fault("allocation inside a capture");
   const std::size_t size = whole_pages(bytes);
@@ -127,14 +150,14 @@ std::byte* RecordedRuntime::allocate(std::size_t bytes) {
     memory = found->second;
     free_.erase(found);
   } else {
-    if (size > 2 * device_bytes_ - used_) return nullptr;
-    used_ += size;
+    if (size + kPage > kArena * device_bytes_ - used_) return nullptr;
+    used_ += size + kPage;  // a page behind it that nothing may write to
+    mprotect(memory, size + kPage, PROT_READ | PROT_WRITE);
+    std::memset(memory, kGarbage, size + kPage);
+    mprotect(memory, size + kPage, PROT_NONE);
   }
   held_ += size;
   device_.emplace(memory, bytes);
-  mprotect(memory, size, PROT_READ | PROT_WRITE);
-  std::memset(memory, kGarbage, size);
-  mprotect(memory, size, PROT_NONE);
   return memory;
 }
 
@@ -147,6 +170,9 @@ void RecordedRuntime::release(std::byte* memory) {
   if (capture_) fault("release inside a capture");
   if (!pending_.empty()) fault("device memory is released while work may use it");
   const std::size_t size = whole_pages(found->second);
+  mprotect(memory, size, PROT_READ | PROT_WRITE);
+  std::memset(memory, kGarbage, found->second);
+  mprotect(memory, size, PROT_NONE);
   held_ -= size;
   free_.emplace(size, memory);
   device_.erase(found);

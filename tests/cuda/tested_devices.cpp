@@ -45,6 +45,8 @@ class Devices {
       for (TestedDevice& device : devices_) static_cast<void>(device.ops.release());
       return;
     }
+    devices_.back().ops->wait();
+    runtime_->check_memory();
     if (runtime_->faults().empty()) return;
     for (const std::string& fault : runtime_->faults()) fmt::print(stderr, "{}\n", fault);
     std::_Exit(1);
