@@ -335,6 +335,9 @@ TEST_CASE("the limits' probes run and say how much they did") {
   CHECK(probes[0].amount == 16.0 * 32'768);
   CHECK(probes[1].limit == Limit::floats);
   CHECK(probes[1].amount == 4 * 2.0 * 64 * 64 * 64);
+  device.ops().wait();
+  const std::int64_t filled = device.runtime().count("copy 8192");
+  CHECK(filled == 4);  // both operands of both products, since zeros are multiplied faster
   for (const LimitProbe& probe : probes) {
     probe.run();
     CHECK(device.runtime().pending() == 0);
