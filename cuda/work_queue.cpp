@@ -158,7 +158,10 @@ void WorkQueue::capture(Known& known) {
   try {
     run_steps();
   } catch (...) {
-    if (Graph* partial = runtime_.end_capture()) runtime_.release(partial);
+    try {
+      if (Graph* partial = runtime_.end_capture()) runtime_.release(partial);
+    } catch (const Error&) {  // says only that something failed before it
+    }
     throw;
   }
   known.graph = runtime_.end_capture();

@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "error.h"
 #include "number_formats.h"
 
 namespace tinyloop::cuda {
@@ -18,10 +19,16 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kArena = 4;
-constexpr int kGarbage = 0xf5;  // as a float about -6e32
+constexpr std::size_t kAlign = 512;  // of allocations, as on a device
+constexpr int kGarbage = 0xf5;       // as a float about -6e32
 
 std::size_t whole_pages(std::size_t bytes) {
   return std::max<std::size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
+}
+
+// Memory lies at the end of its pages, so that the closed page behind them is right behind it.
+std::byte* pages_of(std::byte* memory) {
+  return memory - reinterpret_cast<std::uintptr_t>(memory) % kPage;
 }
 
 float value_at(const void* data, PlainType type, std::int64_t index) {
@@ -65,7 +72,11 @@ std::int64_t RecordedRuntime::count(const std::string& entry) const {
 }
 
 void RecordedRuntime::open(bool accessible) {
-  if (used_ > 0) mprotect(arena_, used_, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+  const int protection = accessible ? PROT_READ | PROT_WRITE : PROT_NONE;
+  for (const auto& [memory, bytes] : device_) {
+    mprotect(pages_of(memory), whole_pages(bytes), protection);
+  }
+  for (const auto& [size, pages] : free_) mprotect(pages, size, protection);
 }
 
 void RecordedRuntime::check_device(const std::byte* memory, std::size_t bytes,
@@ -120,6 +131,7 @@ void RecordedRuntime::run_until(std::int64_t end) {
 
 // Whether the bytes are as they were left here; with the arena closed.
 bool RecordedRuntime::is_garbage(std::byte* pages, std::size_t from, std::size_t end) {
+  if (from == end) return true;
   mprotect(pages, end, PROT_READ);
   const bool all = std::all_of(pages + from, pages + end,
                                [](std::byte byte) { return byte == std::byte{kGarbage}; });
@@ -129,12 +141,14 @@ bool RecordedRuntime::is_garbage(std::byte* pages, std::size_t from, std::size_t
 
 void RecordedRuntime::check_memory() {
   for (const auto& [memory, bytes] : device_) {
-    if (!is_garbage(memory, bytes, whole_pages(bytes) + kPage)) {
-      fault(fmt::format("work wrote behind {} bytes of device memory", bytes));
+    std::byte* pages = pages_of(memory);
+    const auto before = static_cast<std::size_t>(memory - pages);
+    if (!is_garbage(pages, 0, before) || !is_garbage(pages, before + bytes, whole_pages(bytes))) {
+      fault(fmt::format("work wrote beside {} bytes of device memory", bytes));
     }
   }
-  for (const auto& [size, memory] : free_) {
-    if (!is_garbage(memory, 0, size + kPage)) {
+  for (const auto& [size, pages] : free_) {
+    if (!is_garbage(pages, 0, size)) {
       fault(fmt::format("work wrote to {} bytes of device memory after their release", size));
     }
   }
@@ -145,18 +159,19 @@ std::byte* RecordedRuntime::allocate(std::size_t bytes) {
   const std::size_t size = whole_pages(bytes);
   if (allocations_left_ == 0 || size > device_bytes_ - held_) return nullptr;
   if (allocations_left_ > 0) --allocations_left_;
-  std::byte* memory = arena_ + used_;
+  std::byte* pages = arena_ + used_;
   if (const auto found = free_.find(size); found != free_.end()) {
-    memory = found->second;
+    pages = found->second;
     free_.erase(found);
   } else {
     if (size + kPage > kArena * device_bytes_ - used_) return nullptr;
-    used_ += size + kPage;  // a page behind it that nothing may write to
-    mprotect(memory, size + kPage, PROT_READ | PROT_WRITE);
-    std::memset(memory, kGarbage, size + kPage);
-    mprotect(memory, size + kPage, PROT_NONE);
+    used_ += size + kPage;  // a page that stays closed: work that goes beyond its memory crashes
+    mprotect(pages, size, PROT_READ | PROT_WRITE);
+    std::memset(pages, kGarbage, size);
+    mprotect(pages, size, PROT_NONE);
   }
   held_ += size;
+  std::byte* memory = pages + size - (bytes + kAlign - 1) / kAlign * kAlign;
   device_.emplace(memory, bytes);
   return memory;
 }
@@ -170,11 +185,12 @@ void RecordedRuntime::release(std::byte* memory) {
   if (capture_) fault("release inside a capture");
   if (!pending_.empty()) fault("device memory is released while work may use it");
   const std::size_t size = whole_pages(found->second);
-  mprotect(memory, size, PROT_READ | PROT_WRITE);
+  std::byte* pages = pages_of(memory);
+  mprotect(pages, size, PROT_READ | PROT_WRITE);
   std::memset(memory, kGarbage, found->second);
-  mprotect(memory, size, PROT_NONE);
+  mprotect(pages, size, PROT_NONE);
   held_ -= size;
-  free_.emplace(size, memory);
+  free_.emplace(size, pages);
   device_.erase(found);
 }
 
@@ -232,6 +248,10 @@ void RecordedRuntime::zero(std::byte* memory, std::size_t bytes) {
 }
 
 void RecordedRuntime::kernel(const char* name, const std::function<void(Stream)>& start) {
+  if (std::exchange(kernel_refused_, false)) {
+    capture_broken_ = capture_ != nullptr;
+    throw Error(ErrorKind::device, "stand-in: {}: refused", name);
+  }
   put(
       name, [start] { start(nullptr); }, true);
 }
@@ -289,6 +309,9 @@ Graph* RecordedRuntime::end_capture() {
     return nullptr;
   }
   const std::shared_ptr<Captured> captured = std::exchange(capture_, nullptr);
+  if (std::exchange(capture_broken_, false)) {
+    throw Error(ErrorKind::device, "stand-in: end of a broken capture");
+  }
   if (graphs_refused_) return nullptr;
   auto* graph = reinterpret_cast<Graph*>(std::make_unique<std::byte>().release());
   graphs_.emplace(graph, captured);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for a GPU and its runtime: device memory that the host cannot touch, kernels in the
-// emulator, products in plain loops, and a record of what breaks the rules of the real one. Results
-// are right only if the caller orders its work as a GPU demands. Not fast.
+// A stand-in for a GPU and its runtime: device memory that the host cannot touch and beyond which
+// work crashes, kernels in the emulator, products in plain loops, and a record of what breaks the
+// rules of the real one. Results are right only if the caller orders its work as a GPU demands. Not
+// fast.
 //
 // In the order `late` work begins only when somebody waits for it, so whatever the host does too
 // early shows; in the order `early` it is done at once.
@@ -45,6 +46,8 @@ class RecordedRuntime final : public Runtime {
   // The next `count` allocations on the device succeed, those after them are refused.
   void refuse_after(std::int64_t count) { allocations_left_ = count; }
   void refuse_graphs(bool refuse) { graphs_refused_ = refuse; }
+  // The next launch of a kernel fails, and so does the end of a capture that it was part of.
+  void refuse_kernel() { kernel_refused_ = true; }
 
   std::string device() const override { return "stand-in, 1 GB"; }
   Memory memory() override { return {device_bytes_ - held_, device_bytes_}; }
@@ -97,7 +100,7 @@ class RecordedRuntime final : public Runtime {
   };
   std::map<Graph*, std::shared_ptr<Captured>> graphs_;
   std::shared_ptr<Captured> capture_;
-  bool graphs_refused_ = false;
+  bool graphs_refused_ = false, kernel_refused_ = false, capture_broken_ = false;
 
   std::deque<Work> pending_;
   std::int64_t done_ = 0;  // works that have run

@@ -243,6 +243,18 @@ TEST_CASE("where a graph finds no memory its steps begin one by one") {
   CHECK(device.ops().graph_launches() == 1);
 }
 
+TEST_CASE(
+    "a kernel that cannot be launched is told, inside a capture too, and the next steps run") {
+  CudaDevice device;
+  Steps steps(device.ops());
+  const std::vector<std::int32_t> index = {1, 2, 3, 4};
+  for (int i = 0; i < 3; ++i) {  // plainly, captured, with a graph there already
+    device.runtime().refuse_kernel();
+    CHECK(message_of([&] { steps.run(index); }) == (i < 2 ? "stand-in: gather: refused" : ""));
+    CHECK(steps.run(index) == Steps::wanted(index));
+  }
+}
+
 TEST_CASE("graphs are limited in number") {
   CudaDevice device;
   DeviceBuffer x(device.ops(), 4 * 4000), y(device.ops(), 4 * 4000);

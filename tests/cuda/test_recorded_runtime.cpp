@@ -88,7 +88,7 @@ TEST_CASE("work that writes where it has no memory is a fault") {
   runtime.kernel("one behind", [=](Stream) { memory[5000] = std::byte{0}; });
   runtime.wait();
   runtime.check_memory();
-  CHECK(only_fault(runtime) == "work wrote behind 5000 bytes of device memory");
+  CHECK(only_fault(runtime) == "work wrote beside 5000 bytes of device memory");
   runtime.kernel("too late", [=](Stream) { gone[3] = std::byte{0}; });
   runtime.wait();
   runtime.check_memory();
