@@ -168,7 +168,7 @@ void attention_kernel(AttentionCall call) {
     }
   } else {
     std::int32_t* counter = call.counters + number * call.layout.kv_heads + kv_head;
-    barrier();
+    // After the barrier that the block above ends with.
     if (thread == 0) shared.is_last = count_up(counter) == tile.blocks - 1;
     barrier();
     if (shared.is_last != 1) return;

@@ -76,7 +76,6 @@ void RecordedRuntime::open(bool accessible) {
   for (const auto& [memory, bytes] : device_) {
     mprotect(pages_of(memory), whole_pages(bytes), protection);
   }
-  for (const auto& [size, pages] : free_) mprotect(pages, size, protection);
 }
 
 void RecordedRuntime::check_device(const std::byte* memory, std::size_t bytes,
@@ -129,29 +128,20 @@ void RecordedRuntime::run_until(std::int64_t end) {
   }
 }
 
-// Whether the bytes are as they were left here; with the arena closed.
-bool RecordedRuntime::is_garbage(std::byte* pages, std::size_t from, std::size_t end) {
-  if (from == end) return true;
-  mprotect(pages, end, PROT_READ);
-  const bool all = std::all_of(pages + from, pages + end,
-                               [](std::byte byte) { return byte == std::byte{kGarbage}; });
-  mprotect(pages, end, PROT_NONE);
-  return all;
+// That work has written to no byte of its pages that is not the memory's own.
+void RecordedRuntime::check_beside(std::byte* memory, std::size_t bytes) {
+  std::byte* pages = pages_of(memory);
+  const std::size_t size = whole_pages(bytes);
+  mprotect(pages, size, PROT_READ);
+  const auto garbage = [](std::byte byte) { return byte == std::byte{kGarbage}; };
+  if (!std::all_of(pages, memory, garbage) || !std::all_of(memory + bytes, pages + size, garbage)) {
+    fault(fmt::format("work wrote beside {} bytes of device memory", bytes));
+  }
+  mprotect(pages, size, PROT_NONE);
 }
 
 void RecordedRuntime::check_memory() {
-  for (const auto& [memory, bytes] : device_) {
-    std::byte* pages = pages_of(memory);
-    const auto before = static_cast<std::size_t>(memory - pages);
-    if (!is_garbage(pages, 0, before) || !is_garbage(pages, before + bytes, whole_pages(bytes))) {
-      fault(fmt::format("work wrote beside {} bytes of device memory", bytes));
-    }
-  }
-  for (const auto& [size, pages] : free_) {
-    if (!is_garbage(pages, 0, size)) {
-      fault(fmt::format("work wrote to {} bytes of device memory after their release", size));
-    }
-  }
+  for (const auto& [memory, bytes] : device_) check_beside(memory, bytes);
 }
 
 std::byte* RecordedRuntime::allocate(std::size_t bytes) {
@@ -166,11 +156,11 @@ std::byte* RecordedRuntime::allocate(std::size_t bytes) {
   } else {
     if (size + kPage > kArena * device_bytes_ - used_) return nullptr;
     used_ += size + kPage;  // a page that stays closed: work that goes beyond its memory crashes
-    mprotect(pages, size, PROT_READ | PROT_WRITE);
-    std::memset(pages, kGarbage, size);
-    mprotect(pages, size, PROT_NONE);
   }
   held_ += size;
+  mprotect(pages, size, PROT_READ | PROT_WRITE);
+  std::memset(pages, kGarbage, size);
+  mprotect(pages, size, PROT_NONE);
   std::byte* memory = pages + size - (bytes + kAlign - 1) / kAlign * kAlign;
   device_.emplace(memory, bytes);
   return memory;
@@ -184,13 +174,10 @@ void RecordedRuntime::release(std::byte* memory) {
   }
   if (capture_) fault("release inside a capture");
   if (!pending_.empty()) fault("device memory is released while work may use it");
+  check_beside(memory, found->second);
   const std::size_t size = whole_pages(found->second);
-  std::byte* pages = pages_of(memory);
-  mprotect(pages, size, PROT_READ | PROT_WRITE);
-  std::memset(memory, kGarbage, found->second);
-  mprotect(pages, size, PROT_NONE);
   held_ -= size;
-  free_.emplace(size, pages);
+  free_.emplace(size, pages_of(memory));
   device_.erase(found);
 }
 

@@ -33,7 +33,7 @@ class RecordedRuntime final : public Runtime {
 
   // What broke a rule, in order; a test is right only if there is nothing.
   const std::vector<std::string>& faults() const { return faults_; }
-  // Adds what work has written outside of device memory; when no work is under way.
+  // Looks for what work has written beside its memory; when no work is under way.
   void check_memory();
   // What was put on the stream: "copy_in 64", "gather", "launch 12 steps" ...
   const std::vector<std::string>& log() const { return log_; }
@@ -81,7 +81,7 @@ class RecordedRuntime final : public Runtime {
   void put(const std::string& entry, Work work, bool may_be_captured);
   void run_until(std::int64_t end);
   void open(bool accessible);
-  static bool is_garbage(std::byte* pages, std::size_t from, std::size_t end);
+  void check_beside(std::byte* memory, std::size_t bytes);
   void check_device(const std::byte* memory, std::size_t bytes, const std::string& what);
   void check_pinned(const std::byte* memory, std::size_t bytes, const std::string& what);
 
