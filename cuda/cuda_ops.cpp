@@ -15,8 +15,9 @@ using cuda::KvTables;
 
 namespace {
 
-// For tables, unpacked weights, partial sums and cuBLAS.
-constexpr std::size_t kOwnBytes = std::size_t{96} << 20;
+// For tables, unpacked weights, rounded rows, partial sums (kMostPartialBytes at most), kernels,
+// graphs and cuBLAS.
+constexpr std::size_t kOwnBytes = std::size_t{256} << 20;
 constexpr std::size_t kSmallUpload = 64 << 10;  // goes along with the steps
 
 float* floats(DevicePtr memory) { return reinterpret_cast<float*>(memory.address); }

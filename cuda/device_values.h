@@ -55,6 +55,17 @@ TL_DEVICE float greatest_of_warp(float a) {
   return float_of(most);
 }
 
+// Counts this block at `counter` and returns how many were there before. One thread calls it,
+// between two barriers. The fences stand beside the atomic addition in its own thread: only there
+// do they order what the whole block has written before it, and what it reads after it, against the
+// other blocks that count here.
+TL_DEVICE std::int32_t count_up(std::int32_t* counter) {
+  fence();
+  const std::int32_t before = atomic_add(counter, 1);
+  fence();
+  return before;
+}
+
 // e^x with a relative error below 1.2e-7; 0 below -87.33, infinity above 88.72, NaN stays NaN, e^0
 // is 1. x = n ln 2 + r, |r| <= ln 2 / 2: adding 1.5 * 2^23 rounds to n and leaves n in the low
 // bits; e^r is a polynomial in r. The same steps as on the CPU, to the same bits.

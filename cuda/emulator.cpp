@@ -95,6 +95,9 @@ constexpr std::uint32_t kMostThreads = 1024;
 constexpr std::uint32_t kWarp = 32;
 constexpr std::size_t kMostSharedBytes = 48 * 1024;  // what needs no request on any device
 
+// How many threads run on before another block has its turn, where blocks run beside each other.
+constexpr std::uint32_t kLongestTurn = 600;
+
 // A place where several threads wait for each other.
 struct Meeting {
   std::uint32_t expected = 0, arrived = 0;
@@ -105,6 +108,15 @@ struct Meeting {
 struct Warp {
   Meeting meeting;
   std::uint32_t given[kWarp], taken[kWarp];  // taken: what was given when all had met
+};
+
+// A block that runs.
+struct Block {
+  Grid place;
+  Meeting barrier;
+  std::vector<Warp> warps;
+  std::unique_ptr<std::byte[]> shared;
+  std::uint32_t alive = 0;  // threads
 };
 
 struct Fibre {
@@ -128,9 +140,9 @@ class Emulator {
   void run(Grid grid, std::uint32_t threads, std::size_t shared_bytes,
            const std::function<void()>& body);
   void meet(Meeting& meeting, int line);
-  void block_barrier(int line) { meet(barrier_, line); }
+  void block_barrier(int line) { meet(block().barrier, line); }
   std::uint32_t exchange(std::uint32_t value, std::uint32_t source, int line);
-  std::byte* shared_memory() { return shared_.get(); }
+  std::byte* shared_memory() { return block().shared.get(); }
 
   Place place;
   Order order = Order::forward;
@@ -138,24 +150,25 @@ class Emulator {
  private:
   static void enter();
   void live();
-  void reserve(std::uint32_t threads);
-  std::byte* stack(std::uint32_t thread) { return stacks_ + thread * kStackBytes; }
-  void prepare(std::uint32_t thread);
-  void run_block(std::uint32_t threads);
-  void resume(std::uint32_t thread);  // from the scheduler into a fibre
-  void pause();                       // from the running fibre into the scheduler
-  void fail(std::string what);        // from inside a fibre; does not return
+  void reserve(std::uint32_t fibres);
+  std::byte* stack(std::uint32_t fibre) { return stacks_ + fibre * kStackBytes; }
+  void prepare(std::uint32_t fibre);
+  Block& block() { return blocks_[running_fibre_ / place.threads]; }
+  void run_blocks();
+  bool take_turn();                  // false if nobody can run
+  void resume(std::uint32_t fibre);  // from the scheduler into a fibre
+  void pause();                      // from the running fibre into the scheduler
+  void fail(std::string what);       // from inside a fibre; does not return
   [[noreturn]] void abandon(std::string what);
   std::string where() const;
 
   std::byte* stacks_ = nullptr;
-  std::deque<Fibre> fibres_;  // suspended fibres hold references to theirs
-  std::vector<Warp> warps_;
-  Meeting barrier_;
-  std::unique_ptr<std::byte[]> shared_;
+  std::deque<Fibre> fibres_;   // of all blocks; suspended fibres hold references to theirs
+  std::vector<Block> blocks_;  // that run beside each other
+  std::uint32_t running_fibre_ = 0;
+  std::uint32_t chance_ = 0;  // of the order `mixed`
   const std::function<void()>* body_ = nullptr;
   bool running_ = false;
-  std::uint32_t alive_ = 0;
   std::string failure_;
   std::exception_ptr thrown_;
   Context scheduler_;
@@ -191,19 +204,19 @@ void Emulator::live() {
     } catch (...) {
       thrown_ = std::current_exception();
     }
-    fibres_[place.thread].ended = true;
-    --alive_;
+    fibres_[running_fibre_].ended = true;
+    --block().alive;
     pause();
   }
 }
 
-void Emulator::prepare(std::uint32_t thread) {
-  Fibre& fibre = fibres_[thread];
-  fibre.context.prepare(stack(thread), kStackBytes, &Emulator::enter);
+void Emulator::prepare(std::uint32_t index) {
+  Fibre& fibre = fibres_[index];
+  fibre.context.prepare(stack(index), kStackBytes, &Emulator::enter);
 #if defined(__SANITIZE_ADDRESS__)
   fibre.fake_stack = nullptr;
   // Of a kernel that was abandoned; its frames never end.
-  __asan_unpoison_memory_region(stack(thread), kStackBytes);
+  __asan_unpoison_memory_region(stack(index), kStackBytes);
 #endif
 #if defined(__SANITIZE_THREAD__)
   if (fibre.tsan_fibre != nullptr) __tsan_destroy_fiber(fibre.tsan_fibre);
@@ -211,7 +224,7 @@ void Emulator::prepare(std::uint32_t thread) {
 #endif
 }
 
-void Emulator::reserve(std::uint32_t threads) {
+void Emulator::reserve(std::uint32_t fibres) {
   if (stacks_ == nullptr) {
     void* memory = mmap(nullptr, kMostThreads * kStackBytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -221,20 +234,22 @@ void Emulator::reserve(std::uint32_t threads) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     for (std::uint32_t t = 0; t < kMostThreads; ++t) mprotect(stack(t), page, PROT_NONE);
   }
-  while (fibres_.size() < threads) {
+  while (fibres_.size() < fibres) {
     fibres_.emplace_back();
     prepare(static_cast<std::uint32_t>(fibres_.size() - 1));
   }
 }
 
-void Emulator::resume(std::uint32_t thread) {
-  Fibre& fibre = fibres_[thread];
-  place.thread = thread;
+void Emulator::resume(std::uint32_t index) {
+  Fibre& fibre = fibres_[index];
+  running_fibre_ = index;
+  place.thread = index % place.threads;
+  place.block = block().place;
 #if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(fibre.tsan_fibre, 0);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&scheduler_fake_stack_, stack(thread), kStackBytes);
+  __sanitizer_start_switch_fiber(&scheduler_fake_stack_, stack(index), kStackBytes);
 #endif
   scheduler_.switch_to(fibre.context);
 #if defined(__SANITIZE_ADDRESS__)
@@ -243,7 +258,7 @@ void Emulator::resume(std::uint32_t thread) {
 }
 
 void Emulator::pause() {
-  Fibre& fibre = fibres_[place.thread];
+  Fibre& fibre = fibres_[running_fibre_];
 #if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(tsan_scheduler_, 0);
 #endif
@@ -287,7 +302,7 @@ void Emulator::meet(Meeting& meeting, int line) {
     ++meeting.generation;
     return;
   }
-  Fibre& fibre = fibres_[place.thread];
+  Fibre& fibre = fibres_[running_fibre_];
   fibre.waits_at = &meeting;
   fibre.generation = meeting.generation;
   pause();
@@ -295,7 +310,7 @@ void Emulator::meet(Meeting& meeting, int line) {
 }
 
 std::uint32_t Emulator::exchange(std::uint32_t value, std::uint32_t source, int line) {
-  Warp& warp = warps_[place.thread / kWarp];
+  Warp& warp = block().warps[place.thread / kWarp];
   warp.given[place.thread % kWarp] = value;
   if (warp.meeting.arrived + 1 == warp.meeting.expected) {
     std::copy(std::begin(warp.given), std::end(warp.given), std::begin(warp.taken));
@@ -304,45 +319,65 @@ std::uint32_t Emulator::exchange(std::uint32_t value, std::uint32_t source, int 
   return warp.taken[source % kWarp];
 }
 
-void Emulator::run_block(std::uint32_t threads) {
-  barrier_ = {};
-  barrier_.expected = threads;
-  warps_.assign(threads / kWarp, Warp{});
-  for (Warp& warp : warps_) warp.meeting.expected = kWarp;
-  for (std::uint32_t t = 0; t < threads; ++t) {
-    fibres_[t].ended = false;
-    fibres_[t].waits_at = nullptr;
+// One after another in a fixed order; or, where blocks run beside each other, a few threads of a
+// block by chance.
+bool Emulator::take_turn() {
+  const auto fibres = static_cast<std::uint32_t>(blocks_.size()) * place.threads;
+  std::uint32_t first = 0, left = fibres;
+  if (order == Order::mixed) {
+    chance_ = chance_ * 1664525u + 1013904223u;
+    first = (chance_ >> 16) % fibres;
+    left = 1 + (chance_ >> 8) % kLongestTurn;
   }
-  alive_ = threads;
-  while (alive_ > 0) {
-    bool moved = false;
-    for (std::uint32_t i = 0; i < threads; ++i) {
-      const std::uint32_t t = order == Order::forward ? i : threads - 1 - i;
-      if (!fibres_[t].can_run()) continue;
-      moved = true;
-      resume(t);
-      if (!failure_.empty()) abandon(std::exchange(failure_, {}));
-      if (thrown_ != nullptr) {
-        const std::exception_ptr thrown = std::exchange(thrown_, nullptr);
-        try {
-          abandon("a kernel threw");
-        } catch (const std::logic_error&) {
-          std::rethrow_exception(thrown);
-        }
+  bool moved = false;
+  for (std::uint32_t i = 0; i < fibres && left > 0; ++i) {
+    const std::uint32_t f = order == Order::backward ? fibres - 1 - i : (first + i) % fibres;
+    if (!fibres_[f].can_run()) continue;
+    moved = true;
+    --left;
+    resume(f);
+    if (!failure_.empty()) abandon(std::exchange(failure_, {}));
+    if (thrown_ != nullptr) {
+      const std::exception_ptr thrown = std::exchange(thrown_, nullptr);
+      try {
+        abandon("a kernel threw");
+      } catch (const std::logic_error&) {
+        std::rethrow_exception(thrown);
       }
     }
-    if (moved) continue;
+  }
+  return moved;
+}
+
+void Emulator::run_blocks() {
+  const std::uint32_t threads = place.threads;
+  for (Block& block : blocks_) {
+    block.barrier = {};
+    block.barrier.expected = threads;
+    block.warps.assign(threads / kWarp, Warp{});
+    for (Warp& warp : block.warps) warp.meeting.expected = kWarp;
+    block.alive = threads;
+  }
+  for (std::uint32_t f = 0; f < blocks_.size() * threads; ++f) {
+    fibres_[f].ended = false;
+    fibres_[f].waits_at = nullptr;
+  }
+  while (take_turn()) {
+  }
+  for (const Block& block : blocks_) {
+    if (block.alive == 0) continue;
+    place.block = block.place;
     std::string waits = where() + ": waits for ever:";
-    if (barrier_.arrived > 0) {
-      waits += " " + std::to_string(barrier_.arrived) + " of " + std::to_string(threads) +
-               " threads at the barrier of line " + std::to_string(barrier_.line) + ";";
+    if (block.barrier.arrived > 0) {
+      waits += " " + std::to_string(block.barrier.arrived) + " of " + std::to_string(threads) +
+               " threads at the barrier of line " + std::to_string(block.barrier.line) + ";";
     }
-    for (const Warp& warp : warps_) {
+    for (const Warp& warp : block.warps) {
       if (warp.meeting.arrived == 0) continue;
       waits += " " + std::to_string(warp.meeting.arrived) +
                " of 32 lanes at the exchange of line " + std::to_string(warp.meeting.line) + ";";
     }
-    abandon(waits + " " + std::to_string(threads - alive_) + " threads have ended");
+    abandon(waits + " " + std::to_string(threads - block.alive) + " threads have ended");
   }
 }
 
@@ -359,18 +394,28 @@ void Emulator::run(Grid grid, std::uint32_t threads, std::size_t shared_bytes,
 #if defined(__SANITIZE_THREAD__)
   tsan_scheduler_ = __tsan_get_current_fiber();
 #endif
-  reserve(threads);
-  shared_.reset(new std::byte[std::max<std::size_t>(shared_bytes, 1)]);
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y;
+  const std::uint64_t beside =
+      order == Order::mixed ? std::min<std::uint64_t>(blocks, kMostThreads / threads) : 1;
+  reserve(static_cast<std::uint32_t>(beside) * threads);
+  blocks_.resize(beside);
+  for (Block& block : blocks_) {
+    block.shared.reset(new std::byte[std::max<std::size_t>(shared_bytes, 1)]);
+  }
   body_ = &body;
   running_ = true;
   place.threads = threads;
   place.grid = grid;
-  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y;
-  for (std::uint64_t i = 0; i < blocks; ++i) {
-    const std::uint64_t b = order == Order::forward ? i : blocks - 1 - i;
-    place.block = {static_cast<std::uint32_t>(b % grid.x), static_cast<std::uint32_t>(b / grid.x)};
-    std::memset(shared_.get(), 0xff, shared_bytes);
-    run_block(threads);
+  for (std::uint64_t i = 0; i < blocks; i += beside) {
+    blocks_.resize(std::min(beside, blocks - i));
+    for (Block& block : blocks_) {
+      const std::uint64_t at = i + static_cast<std::uint64_t>(&block - blocks_.data());
+      const std::uint64_t b = order == Order::backward ? blocks - 1 - at : at;
+      block.place = {static_cast<std::uint32_t>(b % grid.x),
+                     static_cast<std::uint32_t>(b / grid.x)};
+      std::memset(block.shared.get(), 0xff, shared_bytes);
+    }
+    run_blocks();
   }
   running_ = false;
 }

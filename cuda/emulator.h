@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs kernels as host C++, for tests: block by block, every thread of a block a fibre, with real
-// barriers and warp exchanges. Not a model of time, of caches or of races inside a warp: but two
-// orders of threads give two results where a barrier is missing.
+// Runs kernels as host C++, for tests: every thread a fibre, with real barriers and warp exchanges,
+// block by block or several blocks beside each other. Not a model of time, of caches or of races
+// inside a warp: but different orders of threads give different results where a barrier is missing.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,10 @@ void block_barrier(int line);
 // Gives `value` to the other lanes of the warp and returns that of `source`.
 std::uint32_t exchange(std::uint32_t value, std::uint32_t source, int line);
 
-// The order in which blocks, and threads between two barriers, run: of this host thread.
-enum class Order { forward, backward };
+// The order in which blocks, and threads between two barriers, run: of this host thread. Mixed: as
+// many blocks as have 1024 threads run beside each other, each a few threads at a time by chance,
+// which is the same in every run.
+enum class Order { forward, backward, mixed };
 void set_order(Order order);
 
 }  // namespace tinyloop::cuda::emulator

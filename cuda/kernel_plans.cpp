@@ -72,11 +72,10 @@ AttentionPlan plan_attention(std::span<const KvRow> rows, const AttentionShape& 
   }
   const auto tiles = static_cast<std::int64_t>(plan.tiles.size());
   const std::int64_t blocks = tiles * shape.kv.kv_heads;
-  plan.split = plan.units > tiles && blocks < kWantedBlocks;
-  if (plan.split) {
-    plan.workspace_bytes = aligned_bytes(plan.units * shape.kv.kv_heads * plan.most_queries *
-                                         (shape.kv.padded_head_dim() + 2) * 4);
-  }
+  const std::size_t partial_bytes = aligned_bytes(
+      plan.units * shape.kv.kv_heads * plan.most_queries * (shape.kv.padded_head_dim() + 2) * 4);
+  plan.split = plan.units > tiles && blocks < kWantedBlocks && partial_bytes <= kMostPartialBytes;
+  if (plan.split) plan.workspace_bytes = partial_bytes;
   return plan;
 }
 

@@ -65,6 +65,10 @@ struct AttentionPlan {
   std::size_t workspace_bytes = 0;
 };
 
+// Of a plan: a call that needs more to be split is not. Enough for 16 queries of each of 16 heads
+// of 128 over 128k positions.
+inline constexpr std::size_t kMostPartialBytes = std::size_t{96} << 20;
+
 // On the host. Throws Error(usage) for heads beyond kMostHeadDim. Rows that share sequence and
 // plane should be neighbours, for speed; any order is right.
 AttentionPlan plan_attention(std::span<const KvRow> rows, const AttentionShape& shape);

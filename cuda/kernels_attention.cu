@@ -167,13 +167,11 @@ void attention_kernel(AttentionCall call) {
       write_out<kQ, kC>(call, tile, kv_head, share, i, total, shared.sum[query]);
     }
   } else {
-    fence();
-    barrier();
     std::int32_t* counter = call.counters + number * call.layout.kv_heads + kv_head;
-    if (thread == 0) shared.is_last = atomic_add(counter, 1) == tile.blocks - 1;
+    // After the barrier that the block above ends with.
+    if (thread == 0) shared.is_last = count_up(counter) == tile.blocks - 1;
     barrier();
     if (shared.is_last != 1) return;
-    fence();
     if (thread == 0) *counter = 0;
     if (share.any) fold_partials<kQ, kC>(call, tile, kv_head, share);
   }

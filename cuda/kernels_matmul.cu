@@ -255,13 +255,11 @@ void matmul_kernel(MatmulCall call) {
   if (call.splits == 1) return;
 
   // The block that comes last adds up the splits, in order.
-  fence();
-  barrier();
   std::int32_t* counter = call.counters + pair * call.chunks + chunk;
-  if (thread_index() == 0) *is_last = atomic_add(counter, 1) == call.splits - 1;
+  barrier();
+  if (thread_index() == 0) *is_last = count_up(counter) == call.splits - 1;
   barrier();
   if (*is_last != 1) return;
-  fence();
   if (thread_index() == 0) *counter = 0;
   for (int item = static_cast<int>(thread_index()); item < kItems; item += kMatmulThreads) {
     const int in_pair = item / (kRows * 16), row = item / 16 % kRows;

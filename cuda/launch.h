@@ -53,7 +53,8 @@ TL_DEVICE std::uint32_t exchange_xor(std::uint32_t value, std::uint32_t mask) {
   return __shfl_xor_sync(0xffffffffu, value, static_cast<int>(mask));
 }
 
-// Orders what this thread has written before what it writes later, for all blocks.
+// Orders what this thread, and whoever met it at a barrier, did before against what it does later,
+// for all blocks.
 TL_DEVICE void fence() { __threadfence(); }
 TL_DEVICE std::int32_t atomic_add(std::int32_t* at, std::int32_t value) {
   return atomicAdd(at, value);

@@ -65,7 +65,7 @@ class Runtime {
 
   // Between them copies on the device, zeroing and kernels are noted, not done.
   virtual void begin_capture() = 0;
-  virtual Graph* end_capture() = 0;
+  virtual Graph* end_capture() = 0;  // null where there is no memory for it
   virtual void launch(Graph* graph) = 0;
   virtual void release(Graph* graph) = 0;
 };

@@ -147,13 +147,13 @@ class ToolkitRuntime final : public Runtime {
   std::byte* allocate(std::size_t bytes) override {
     void* memory = nullptr;
     const cudaError_t error = cudaMalloc(&memory, bytes);
-    return refused(error) ? nullptr : static_cast<std::byte*>(memory);
+    return refused(error, "cudaMalloc") ? nullptr : static_cast<std::byte*>(memory);
   }
   void release(std::byte* memory) override { cudaFree(memory); }
   std::byte* allocate_pinned(std::size_t bytes) override {
     void* memory = nullptr;
     const cudaError_t error = cudaMallocHost(&memory, bytes);
-    return refused(error) ? nullptr : static_cast<std::byte*>(memory);
+    return refused(error, "cudaMallocHost") ? nullptr : static_cast<std::byte*>(memory);
   }
   void release_pinned(std::byte* memory) override { cudaFreeHost(memory); }
 
@@ -208,8 +208,7 @@ class ToolkitRuntime final : public Runtime {
     cudaGraphExec_t executable = nullptr;
     const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
     cudaGraphDestroy(graph);
-    check(error, "cudaGraphInstantiate");
-    return reinterpret_cast<Graph*>(executable);
+    return refused(error, "cudaGraphInstantiate") ? nullptr : reinterpret_cast<Graph*>(executable);
   }
   void launch(Graph* graph) override {
     check(cudaGraphLaunch(native(graph), stream_), "cudaGraphLaunch");
@@ -218,12 +217,12 @@ class ToolkitRuntime final : public Runtime {
 
  private:
   // No memory is an answer, anything else a failure.
-  static bool refused(cudaError_t error) {
+  static bool refused(cudaError_t error, const char* what) {
     if (error == cudaErrorMemoryAllocation) {
       cudaGetLastError();
       return true;
     }
-    check(error, "allocation");
+    check(error, what);
     return false;
   }
 

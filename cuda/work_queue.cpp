@@ -108,15 +108,20 @@ void WorkQueue::submit() {
     run_steps();
     return;
   }
-  if (Known* known = find()) {
-    if (known->graph == nullptr) capture(*known);
-    known->last_use = submissions_;
-    runtime_.launch(known->graph);
-    ++graph_launches_;
+  Known* known = find();
+  if (known == nullptr) {
+    run_steps();
+    remember();
     return;
   }
-  run_steps();
-  remember();
+  known->last_use = submissions_;
+  if (known->graph == nullptr) capture(*known);
+  if (known->graph == nullptr) {  // no memory for it: graphs are for speed only
+    run_steps();
+    return;
+  }
+  runtime_.launch(known->graph);
+  ++graph_launches_;
 }
 
 void WorkQueue::forget() {
@@ -153,7 +158,10 @@ void WorkQueue::capture(Known& known) {
   try {
     run_steps();
   } catch (...) {
-    if (Graph* partial = runtime_.end_capture()) runtime_.release(partial);
+    try {
+      if (Graph* partial = runtime_.end_capture()) runtime_.release(partial);
+    } catch (const Error&) {  // says only that something failed before it
+    }
     throw;
   }
   known.graph = runtime_.end_capture();

@@ -20,7 +20,7 @@ TL_GLOBAL void number_kernel(std::vector<std::uint32_t>* to) {
 }
 
 TEST_CASE("every thread of every block runs once") {
-  for (const Order order : {Order::forward, Order::backward}) {
+  for (const Order order : {Order::forward, Order::backward, Order::mixed}) {
     emulator::set_order(order);
     std::vector<std::uint32_t> numbers(3 * 2 * 64, 0xffffffffu);
     launch(number_kernel, Grid{3, 2}, 64, 0, nullptr, &numbers);
@@ -42,7 +42,7 @@ TL_GLOBAL void reverse_kernel(std::vector<std::uint32_t>* numbers) {
 }
 
 TEST_CASE("a barrier is one, and one that is missing shows") {
-  for (const Order order : {Order::forward, Order::backward}) {
+  for (const Order order : {Order::forward, Order::backward, Order::mixed}) {
     emulator::set_order(order);
     std::vector<std::uint32_t> numbers(128), reversed(128);
     for (std::uint32_t i = 0; i < 128; ++i) {
@@ -65,7 +65,7 @@ TL_GLOBAL void exchange_kernel(std::vector<std::uint32_t>* sums) {
 }
 
 TEST_CASE("an exchange stays in its warp") {
-  for (const Order order : {Order::forward, Order::backward}) {
+  for (const Order order : {Order::forward, Order::backward, Order::mixed}) {
     emulator::set_order(order);
     std::vector<std::uint32_t> sums(96);
     launch(exchange_kernel, Grid{1}, 96, 0, nullptr, &sums);
@@ -137,6 +137,42 @@ TEST_CASE("what would hang or be undefined on a device is an error") {
     launch(exchange_kernel, Grid{1}, 96, 0, nullptr, &sums);
     CHECK(sums[95] == 31 * 16 + 2 * 32 * 32);
   }
+}
+
+// Every block writes a piece of numbers; the one that comes last sums up all pieces. kBarrier false
+// counts the block before all its threads have written.
+template <bool kBarrier>
+TL_GLOBAL void last_block_kernel(std::vector<std::uint32_t>* pieces, std::int32_t* counter,
+                                 std::uint32_t blocks, std::uint32_t* sum) {
+  auto* is_last = reinterpret_cast<std::uint32_t*>(shared_memory());
+  (*pieces)[block_x() * block_threads() + thread_index()] = 1;
+  if constexpr (kBarrier) barrier();
+  if (thread_index() == 0) {
+    *is_last = atomic_add(counter, 1) == static_cast<std::int32_t>(blocks) - 1;
+  }
+  barrier();
+  if (*is_last != 1) return;
+  if (thread_index() == 0) {
+    for (const std::uint32_t piece : *pieces) *sum += piece;
+  }
+}
+
+TEST_CASE("blocks beside each other show what one counts too early") {
+  emulator::set_order(Order::mixed);
+  int wrong = 0;
+  for (std::uint32_t blocks = 2; blocks <= 40; ++blocks) {
+    for (const bool has_barrier : {true, false}) {
+      std::vector<std::uint32_t> pieces(blocks * 256);
+      std::int32_t counter = 0;
+      std::uint32_t sum = 0;
+      launch(has_barrier ? last_block_kernel<true> : last_block_kernel<false>, Grid{blocks}, 256, 4,
+             nullptr, &pieces, &counter, blocks, &sum);
+      if (has_barrier) CHECK(sum == blocks * 256);
+      if (!has_barrier) wrong += sum != blocks * 256;
+    }
+  }
+  CHECK(wrong > 0);
+  emulator::set_order(Order::forward);
 }
 
 TEST_CASE("number formats are the device's") {

@@ -32,6 +32,7 @@ class CudaDevice {
   ~CudaDevice() {
     ops_->wait();
     if (!emulated()) return;
+    runtime_->check_memory();
     CHECK(runtime_->faults().empty());
     for (const std::string& fault : runtime_->faults()) MESSAGE(fault);
   }

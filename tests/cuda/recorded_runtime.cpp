@@ -9,17 +9,26 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
+#include "error.h"
 #include "number_formats.h"
 
 namespace tinyloop::cuda {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr int kGarbage = 0xf5;  // as a float about -6e32
+constexpr std::size_t kArena = 4;
+constexpr std::size_t kAlign = 512;  // of allocations, as on a device
+constexpr int kGarbage = 0xf5;       // as a float about -6e32
 
 std::size_t whole_pages(std::size_t bytes) {
   return std::max<std::size_t>(1, (bytes + kPage - 1) / kPage) * kPage;
+}
+
+// Memory lies at the end of its pages, so that the closed page behind them is right behind it.
+std::byte* pages_of(std::byte* memory) {
+  return memory - reinterpret_cast<std::uintptr_t>(memory) % kPage;
 }
 
 float value_at(const void* data, PlainType type, std::int64_t index) {
@@ -44,8 +53,8 @@ void multiply(const Gemm& g) {
 
 RecordedRuntime::RecordedRuntime(WorkOrder order, std::size_t device_bytes)
     : order_(order), device_bytes_(whole_pages(device_bytes)) {
-  // Twice the address space: freed pieces are not joined.
-  void* memory = mmap(nullptr, 2 * device_bytes_, PROT_NONE,
+  // More address space than memory: freed pieces are not joined.
+  void* memory = mmap(nullptr, kArena * device_bytes_, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   arena_ = static_cast<std::byte*>(memory);
@@ -54,7 +63,7 @@ RecordedRuntime::RecordedRuntime(WorkOrder order, std::size_t device_bytes)
 RecordedRuntime::~RecordedRuntime() {
   for (const auto& [event, before] : events_) delete reinterpret_cast<std::byte*>(event);
   for (const auto& [graph, captured] : graphs_) delete reinterpret_cast<std::byte*>(graph);
-  munmap(arena_, 2 * device_bytes_);
+  munmap(arena_, kArena * device_bytes_);
 }
 
 std::int64_t RecordedRuntime::count(const std::string& entry) const {
@@ -63,7 +72,10 @@ std::int64_t RecordedRuntime::count(const std::string& entry) const {
 }
 
 void RecordedRuntime::open(bool accessible) {
-  if (used_ > 0) mprotect(arena_, used_, accessible ? PROT_READ | PROT_WRITE : PROT_NONE);
+  const int protection = accessible ? PROT_READ | PROT_WRITE : PROT_NONE;
+  for (const auto& [memory, bytes] : device_) {
+    mprotect(pages_of(memory), whole_pages(bytes), protection);
+  }
 }
 
 void RecordedRuntime::check_device(const std::byte* memory, std::size_t bytes,
@@ -116,24 +128,41 @@ void RecordedRuntime::run_until(std::int64_t end) {
   }
 }
 
+// That work has written to no byte of its pages that is not the memory's own.
+void RecordedRuntime::check_beside(std::byte* memory, std::size_t bytes) {
+  std::byte* pages = pages_of(memory);
+  const std::size_t size = whole_pages(bytes);
+  mprotect(pages, size, PROT_READ);
+  const auto garbage = [](std::byte byte) { return byte == std::byte{kGarbage}; };
+  if (!std::all_of(pages, memory, garbage) || !std::all_of(memory + bytes, pages + size, garbage)) {
+    fault(fmt::format("work wrote beside {} bytes of device memory", bytes));
+  }
+  mprotect(pages, size, PROT_NONE);
+}
+
+void RecordedRuntime::check_memory() {
+  for (const auto& [memory, bytes] : device_) check_beside(memory, bytes);
+}
+
 std::byte* RecordedRuntime::allocate(std::size_t bytes) {
   if (capture_) fault("allocation inside a capture");
   const std::size_t size = whole_pages(bytes);
   if (allocations_left_ == 0 || size > device_bytes_ - held_) return nullptr;
   if (allocations_left_ > 0) --allocations_left_;
-  std::byte* memory = arena_ + used_;
+  std::byte* pages = arena_ + used_;
   if (const auto found = free_.find(size); found != free_.end()) {
-    memory = found->second;
+    pages = found->second;
     free_.erase(found);
   } else {
-    if (size > 2 * device_bytes_ - used_) return nullptr;
-    used_ += size;
+    if (size + kPage > kArena * device_bytes_ - used_) return nullptr;
+    used_ += size + kPage;  // a page that stays closed: work that goes beyond its memory crashes
   }
   held_ += size;
+  mprotect(pages, size, PROT_READ | PROT_WRITE);
+  std::memset(pages, kGarbage, size);
+  mprotect(pages, size, PROT_NONE);
+  std::byte* memory = pages + size - (bytes + kAlign - 1) / kAlign * kAlign;
   device_.emplace(memory, bytes);
-  mprotect(memory, size, PROT_READ | PROT_WRITE);
-  std::memset(memory, kGarbage, size);
-  mprotect(memory, size, PROT_NONE);
   return memory;
 }
 
@@ -145,9 +174,10 @@ void RecordedRuntime::release(std::byte* memory) {
   }
   if (capture_) fault("release inside a capture");
   if (!pending_.empty()) fault("device memory is released while work may use it");
+  check_beside(memory, found->second);
   const std::size_t size = whole_pages(found->second);
   held_ -= size;
-  free_.emplace(size, memory);
+  free_.emplace(size, pages_of(memory));
   device_.erase(found);
 }
 
@@ -205,6 +235,10 @@ void RecordedRuntime::zero(std::byte* memory, std::size_t bytes) {
 }
 
 void RecordedRuntime::kernel(const char* name, const std::function<void(Stream)>& start) {
+  if (std::exchange(kernel_refused_, false)) {
+    capture_broken_ = capture_ != nullptr;
+    throw Error(ErrorKind::device, "stand-in: {}: refused", name);
+  }
   put(
       name, [start] { start(nullptr); }, true);
 }
@@ -261,9 +295,13 @@ Graph* RecordedRuntime::end_capture() {
     fault("no capture to end");
     return nullptr;
   }
+  const std::shared_ptr<Captured> captured = std::exchange(capture_, nullptr);
+  if (std::exchange(capture_broken_, false)) {
+    throw Error(ErrorKind::device, "stand-in: end of a broken capture");
+  }
+  if (graphs_refused_) return nullptr;
   auto* graph = reinterpret_cast<Graph*>(std::make_unique<std::byte>().release());
-  graphs_.emplace(graph, std::move(capture_));
-  capture_ = nullptr;
+  graphs_.emplace(graph, captured);
   return graph;
 }
 

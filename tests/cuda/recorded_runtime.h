@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for a GPU and its runtime: device memory that the host cannot touch, kernels in the
-// emulator, products in plain loops, and a record of what breaks the rules of the real one. Results
-// are right only if the caller orders its work as a GPU demands. Not fast.
+// A stand-in for a GPU and its runtime: device memory that the host cannot touch and beyond which
+// work crashes, kernels in the emulator, products in plain loops, and a record of what breaks the
+// rules of the real one. Results are right only if the caller orders its work as a GPU demands. Not
+// fast.
 //
 // In the order `late` work begins only when somebody waits for it, so whatever the host does too
 // early shows; in the order `early` it is done at once.
@@ -32,6 +33,8 @@ class RecordedRuntime final : public Runtime {
 
   // What broke a rule, in order; a test is right only if there is nothing.
   const std::vector<std::string>& faults() const { return faults_; }
+  // Looks for what work has written beside its memory; when no work is under way.
+  void check_memory();
   // What was put on the stream: "copy_in 64", "gather", "launch 12 steps" ...
   const std::vector<std::string>& log() const { return log_; }
   std::int64_t count(const std::string& entry) const;  // entries of the log that begin with it
@@ -42,6 +45,9 @@ class RecordedRuntime final : public Runtime {
   std::size_t pending() const { return pending_.size(); }
   // The next `count` allocations on the device succeed, those after them are refused.
   void refuse_after(std::int64_t count) { allocations_left_ = count; }
+  void refuse_graphs(bool refuse) { graphs_refused_ = refuse; }
+  // The next launch of a kernel fails, and so does the end of a capture that it was part of.
+  void refuse_kernel() { kernel_refused_ = true; }
 
   std::string device() const override { return "stand-in, 1 GB"; }
   Memory memory() override { return {device_bytes_ - held_, device_bytes_}; }
@@ -75,6 +81,7 @@ class RecordedRuntime final : public Runtime {
   void put(const std::string& entry, Work work, bool may_be_captured);
   void run_until(std::int64_t end);
   void open(bool accessible);
+  void check_beside(std::byte* memory, std::size_t bytes);
   void check_device(const std::byte* memory, std::size_t bytes, const std::string& what);
   void check_pinned(const std::byte* memory, std::size_t bytes, const std::string& what);
 
@@ -93,6 +100,7 @@ class RecordedRuntime final : public Runtime {
   };
   std::map<Graph*, std::shared_ptr<Captured>> graphs_;
   std::shared_ptr<Captured> capture_;
+  bool graphs_refused_ = false, kernel_refused_ = false, capture_broken_ = false;
 
   std::deque<Work> pending_;
   std::int64_t done_ = 0;  // works that have run

@@ -111,13 +111,36 @@ TEST_CASE("a device that is full gives up what it keeps") {
 }
 
 TEST_CASE("what is left is told after what operations need themselves") {
-  CudaDevice device(WorkOrder::late, 200 << 20);
+  CudaDevice device(WorkOrder::late, 360 << 20);
   const std::size_t before = device.ops().memory_left().value();
   CHECK(before == (104 << 20));
   const DeviceBuffer buffer(device.ops(), std::size_t{4} << 20);
   CHECK(device.ops().memory_left().value() == before - (4 << 20));
   CudaDevice tiny(WorkOrder::late, 1000);
   CHECK(tiny.ops().memory_left().value() == 0);
+}
+
+TEST_CASE("partial sums of attention stay within what is kept for operations") {
+  const auto plan = [](std::int32_t kv_heads, std::int32_t head_dim, std::int64_t first,
+                       std::int64_t count) {
+    std::vector<KvRow> rows;
+    for (std::int64_t i = 0; i < count; ++i) rows.push_back({0, 0, first + i});
+    return cuda::plan_attention(rows, {kv_heads, {KvMode::f16, kv_heads, head_dim}, 0, 1.0f});
+  };
+  // The last chunk of a prompt, of heads enough to keep a device busy.
+  const cuda::AttentionPlan chunk = plan(16, 128, 32'768, 200);
+  CHECK(!chunk.split);
+  CHECK(chunk.workspace_bytes == 0);
+  // Few heads and rows are split however far back they see.
+  CHECK(plan(16, 128, 131'000, 16).split);
+  CHECK(plan(2, 256, 1'000'000, 1).split);
+  for (const std::int64_t first : {0, 5'000, 40'000, 300'000}) {
+    for (const std::int64_t count : {1, 16, 100, 250}) {
+      for (const std::int32_t kv_heads : {1, 4, 16}) {
+        CHECK(plan(kv_heads, 256, first, count).workspace_bytes <= cuda::kMostPartialBytes);
+      }
+    }
+  }
 }
 
 TEST_CASE("memory that several attach is on the device once") {
@@ -203,6 +226,32 @@ TEST_CASE("steps that come again are one graph, with the tables of each time") {
     CHECK(device.ops().graph_launches() == 7);
     CHECK(steps.run({4, 2, 3, 1}) == Steps::wanted({4, 2, 3, 1}));
     CHECK(device.ops().graph_launches() == 8);
+  }
+}
+
+TEST_CASE("where a graph finds no memory its steps begin one by one") {
+  CudaDevice device;
+  Steps steps(device.ops());
+  device.runtime().refuse_graphs(true);
+  for (std::int32_t i = 0; i < 4; ++i) {
+    const std::vector<std::int32_t> index = {i, 9 - i, 3, i};
+    CHECK(steps.run(index) == Steps::wanted(index));
+  }
+  CHECK(device.ops().graph_launches() == 0);
+  device.runtime().refuse_graphs(false);
+  CHECK(steps.run({1, 2, 3, 4}) == Steps::wanted({1, 2, 3, 4}));
+  CHECK(device.ops().graph_launches() == 1);
+}
+
+TEST_CASE(
+    "a kernel that cannot be launched is told, inside a capture too, and the next steps run") {
+  CudaDevice device;
+  Steps steps(device.ops());
+  const std::vector<std::int32_t> index = {1, 2, 3, 4};
+  for (int i = 0; i < 3; ++i) {  // plainly, captured, with a graph there already
+    device.runtime().refuse_kernel();
+    CHECK(message_of([&] { steps.run(index); }) == (i < 2 ? "stand-in: gather: refused" : ""));
+    CHECK(steps.run(index) == Steps::wanted(index));
   }
 }
 
@@ -298,6 +347,9 @@ TEST_CASE("the limits' probes run and say how much they did") {
   CHECK(probes[0].amount == 16.0 * 32'768);
   CHECK(probes[1].limit == Limit::floats);
   CHECK(probes[1].amount == 4 * 2.0 * 64 * 64 * 64);
+  device.ops().wait();
+  const std::int64_t filled = device.runtime().count("copy 8192");
+  CHECK(filled == 4);  // both operands of both products, since zeros are multiplied faster
   for (const LimitProbe& probe : probes) {
     probe.run();
     CHECK(device.runtime().pending() == 0);

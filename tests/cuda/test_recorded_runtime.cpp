@@ -75,6 +75,21 @@ TEST_CASE("memory that work may still use must not be released") {
   CHECK(runtime.faults().back() == "pinned memory is released while work may use it");
 }
 
+TEST_CASE("work that writes beside its memory is a fault") {
+  RecordedRuntime runtime(WorkOrder::late);
+  std::byte* memory = runtime.allocate(5000);
+  runtime.zero(memory, 5000);
+  runtime.wait();
+  runtime.check_memory();
+  CHECK(runtime.faults().empty());
+  runtime.kernel("one behind", [=](Stream) { memory[5000] = std::byte{0}; });
+  runtime.wait();
+  runtime.check_memory();
+  CHECK(only_fault(runtime) == "work wrote beside 5000 bytes of device memory");
+  runtime.release(memory);
+  CHECK(runtime.faults().size() == 2);
+}
+
 TEST_CASE("copies need device memory on one side and pinned memory on the other") {
   RecordedRuntime runtime;
   std::byte* pinned = runtime.allocate_pinned(8);

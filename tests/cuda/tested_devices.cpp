@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The devices that the kernel checks of the GPU run on: the CPU's portable kernels, whose bits the
 // others must repeat, and the CUDA operations, in the emulator or, if TL_CUDA_DEVICE is set, on
-// this machine's GPU. TL_EMULATOR_ORDER=backward runs threads and blocks in the other order.
+// this machine's GPU. TL_EMULATOR_ORDER=backward or mixed runs threads and blocks in another order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,18 +29,26 @@ class Devices {
       return;
     }
     const char* order = std::getenv("TL_EMULATOR_ORDER");
-    const bool backward = order != nullptr && std::string_view(order) == "backward";
-    cuda::emulator::set_order(backward ? cuda::emulator::Order::backward
-                                       : cuda::emulator::Order::forward);
+    const std::string_view name = order == nullptr ? "forward" : order;
+    cuda::emulator::set_order(name == "backward" ? cuda::emulator::Order::backward
+                              : name == "mixed"  ? cuda::emulator::Order::mixed
+                                                 : cuda::emulator::Order::forward);
     auto runtime = std::make_unique<cuda::RecordedRuntime>();
     runtime_ = runtime.get();
     devices_.push_back(
-        {backward ? "emulated, backward" : "emulated",
+        {fmt::format("emulated, {}", name),
          std::make_unique<CudaOps>(std::move(runtime), cuda::emulated_kernels(), 0)});
   }
   // Rules that were broken: the tests are over, so all that is left is to fail.
   ~Devices() {
-    if (runtime_ == nullptr || runtime_->faults().empty()) return;
+    if (runtime_ == nullptr) {
+      // A GPU's runtime may be gone when static objects end; the process gives its memory back.
+      for (TestedDevice& device : devices_) static_cast<void>(device.ops.release());
+      return;
+    }
+    devices_.back().ops->wait();
+    runtime_->check_memory();
+    if (runtime_->faults().empty()) return;
     for (const std::string& fault : runtime_->faults()) fmt::print(stderr, "{}\n", fault);
     std::_Exit(1);
   }
