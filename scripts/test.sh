@@ -43,7 +43,8 @@ run_tests() {
 
 if scripts/install_packages.sh; then
   runner=() targets=()
-  run_tests build/test '--buildtype=release -Dtests=true'
+  # Another compiler's warnings must not stop anybody, but no commit may bring one.
+  run_tests build/test "--buildtype=release -Dtests=true${CI:+ -Dwerror=true}"
   if [ "${1-}" != quick ]; then
     run_tests build/asan '-Ddebug=true -Doptimization=1 -Dtests=true -Db_sanitize=address,undefined' \
       --timeout-multiplier 5
