@@ -85,6 +85,12 @@ CLI::Option* add_bytes(CLI::App& app, const std::string& name, T& value, std::in
   return app.add_option_function<std::string>(name, take, description)->type_name("BYTES");
 }
 
+// Every option that names something to read says so: then no output may replace it, and no tool
+// has to keep a list.
+CLI::Option* names_source(CLI::Option* option);
+void add_source(const std::string& file);
+void add_source_pool(const std::string& folder);
+
 // --pool, for every tool that has it; TL_POOL is its default.
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description);
 
@@ -197,20 +203,20 @@ struct StopFlags {  // -n, --max-tokens, --eos, --ignore-eos, --stop
 // What ended an answer, as a part of its record: ,"matched":[...] or nothing.
 std::string matched_json(const StopReason& stop);
 
+inline constexpr const char* kStandardInput = "standard input";
+
 // --input-format and FILE...; no file and a terminal on stdin is refused with a hint.
 struct InputOptions {
   std::vector<std::string> files;
   std::string format;  // empty: text
   // `otherwise`: what there is without FILE.
-  void add(CLI::App& app, const std::string& otherwise = "standard input");
+  void add(CLI::App& app, const std::string& otherwise = kStandardInput);
   bool format_given() const { return !format.empty(); }
   // Reads every sequence of every file; the first wrong line throws Error(usage). An empty line is
   // refused too, and so is a file without any.
   std::vector<TokenLine> read_all(TokenLimits limits) const;
   // Calls `take` for each sequence as it is read, with the same checks.
   void for_each(TokenLimits limits, const std::function<void(TokenLine)>& take) const;
-  // What an output may not replace: the files, standard input where there is none, and the model.
-  std::vector<std::string> sources(const std::string& model) const;
   // Calls `take` for each line, wrong and empty ones included.
   void for_each_line(TokenLimits limits, const std::function<void(TokenLine)>& take) const;
   TokenFormat token_format() const { return parse_token_format(format.empty() ? "text" : format); }
@@ -229,16 +235,18 @@ struct OutputName {
   std::string_view option;
   std::string path;
 };
-// Before any work: throws Error(usage) naming the option if an output would replace one of the
-// inputs, is a folder, or if two of them are one file; Error(io) if its folder is not there.
-void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std::string>& inputs);
+// Before any work: throws Error(usage) naming the option if an output would replace what is read
+// (by options, or `inputs`), is a folder, or if two of them are one file, or if a stream goes to
+// what is read; Error(io) if its folder is not there.
+void check_outputs(const std::vector<OutputName>& outputs,
+                   const std::vector<std::string>& inputs = {});
 
 // A stream that stands already (stdout, stderr, a device, a pipe) or a file that gets its name at
 // the end.
 class Sink {
  public:
   // "-" is `standard`, called `name` in messages. Throws Error(usage) naming `option` if the file
-  // is one of the inputs ("-" among them is standard input) or a folder.
+  // is read (by options, or one of `inputs`) or a folder.
   void open(const std::string& path, std::FILE* standard, std::string_view name,
             std::string_view option, const std::vector<std::string>& inputs);
   // Throws Error(io), such as "standard output: No space left on device".
@@ -265,7 +273,7 @@ class Output {
   OutputName name() const { return {"--output", path_}; }
   // The file itself where the path is a link to one.
   std::string real_path() const;
-  void open(const std::vector<std::string>& inputs);  // before the first write
+  void open(const std::vector<std::string>& inputs = {});  // before the first write
   void write(std::string_view text) { sink_.write(text); }
   void flush() { sink_.flush(); }
   void finish() { sink_.finish(); }

@@ -150,11 +150,16 @@ std::size_t parse_bytes(std::string_view option, std::string_view text, std::int
 }
 
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description) {
-  return app.add_option("--pool", folder, description)->type_name("DIR")->envname("TL_POOL");
+  return app.add_option("--pool", folder, description)
+      ->each(add_source_pool)
+      ->type_name("DIR")
+      ->envname("TL_POOL");
 }
 
 void ModelOptions::add(CLI::App& app) {
-  app.add_option("-m,--model", path, "The model, a .tinyloop file")->type_name("MODEL")->required();
+  names_source(app.add_option("-m,--model", path, "The model, a .tinyloop file"))
+      ->type_name("MODEL")
+      ->required();
   add_number(app, "--threads", threads, 0, 4096,
              "Threads; 0: as many as the CPUs this process may use")
       ->default_str("0")
@@ -210,6 +215,9 @@ void LoopOptions::add_without_loops(CLI::App& app) {
   app.add_option("--init-state", initial_state,
                  "Initial state, for models where it is free: zero, seed:N or an .npy file; "
                  "default: seed:0")
+      ->each([](const std::string& text) {
+        if (text != "zero" && !text.starts_with("seed:")) add_source(text);
+      })
       ->type_name("STATE");
 }
 

@@ -42,30 +42,73 @@ std::FILE* stream_to(const struct stat& file) {
   return nullptr;
 }
 
-// Throws Error(usage) naming `option` if writing `path` would replace one of the inputs, whatever
-// its name ("-" among them is standard input).
-void refuse_inputs(const std::string& path, std::string_view option,
-                   const std::vector<std::string>& inputs) {
+// What this process reads, by whatever option.
+std::vector<std::string> source_files, source_pools;
+const InputOptions* source_lines = nullptr;
+
+// These and the inputs that no option names; "-" among them is standard input.
+std::vector<std::string> all_sources(const std::vector<std::string>& inputs) {
+  std::vector<std::string> all = source_files;
+  all.insert(all.end(), inputs.begin(), inputs.end());
+  if (source_lines != nullptr && source_lines->files.empty()) all.emplace_back("-");
+  return all;
+}
+
+bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
+         folder.end();
+}
+
+// Throws Error(usage) naming `option` if writing `path` would replace what is read, whatever its
+// name.
+void refuse_sources(const std::string& path, std::string_view option,
+                    const std::vector<std::string>& inputs) {
   struct stat status, other;
   const bool exists = file_status(path, status);
-  for (const std::string& input : inputs) {
+  for (const std::string& input : all_sources(inputs)) {
     if (input == path || (exists && file_status(input, other) && S_ISREG(status.st_mode) &&
                           same_file(status, other))) {
       throw Error(ErrorKind::usage, "{} {}: the file is also an input", option, path);
+    }
+  }
+  if (exists && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return;
+  for (const std::string& pool : source_pools) {
+    if (is_within(whole_path(path), whole_path(pool))) {
+      throw Error(ErrorKind::usage, "{} {}: it is in the pool {}", option, path, pool);
+    }
+  }
+}
+
+// The same for a stream that goes to what is read: it would read its own answers and never end.
+void refuse_sources(std::FILE* stream, std::string_view name,
+                    const std::vector<std::string>& inputs) {
+  struct stat status, other;
+  if (::fstat(::fileno(stream), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  for (const std::string& input : all_sources(inputs)) {
+    if (file_status(input, other) && same_file(status, other)) {
+      throw Error(ErrorKind::usage, "{}: the file is also an input, {}", name,
+                  input == "-" ? "standard input" : input);
     }
   }
 }
 
 }  // namespace
 
+void add_source(const std::string& file) { source_files.push_back(file); }
+
+void add_source_pool(const std::string& folder) { source_pools.push_back(folder); }
+
+CLI::Option* names_source(CLI::Option* option) { return option->each(add_source); }
+
 void InputOptions::add(CLI::App& app, const std::string& otherwise) {
   app.add_option("--input-format", format, "How the input is written; default: text")
       ->check(CLI::IsMember({"text", "jsonl", "u16", "i32", "npy"}))
       ->type_name("FORMAT");
-  app.add_option(
-         "FILE", files,
-         fmt::format("Sequences of token ids, - for standard input; without FILE: {}", otherwise))
-      ->type_name("");
+  CLI::Option* sequences = app.add_option(
+      "FILE", files,
+      fmt::format("Sequences of token ids, - for standard input; without FILE: {}", otherwise));
+  names_source(sequences)->type_name("");
+  if (otherwise == kStandardInput) source_lines = this;
 }
 
 void InputOptions::check_readable() const {
@@ -139,17 +182,16 @@ void for_line(const TokenLine& line, const std::function<void()>& work) {
   }
 }
 
-std::vector<std::string> InputOptions::sources(const std::string& model) const {
-  std::vector<std::string> all = files.empty() ? std::vector<std::string>{"-"} : files;
-  all.push_back(model);
-  return all;
-}
-
 void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std::string>& inputs) {
   for (auto output = outputs.begin(); output != outputs.end(); ++output) {
     const auto& [option, path] = *output;
+    if (path == "-") {
+      const bool answer = option != "--stats";
+      refuse_sources(answer ? stdout : stderr, answer ? "standard output" : "standard error",
+                     inputs);
+    }
     if (path.empty() || path == "-") continue;
-    refuse_inputs(path, option, inputs);
+    refuse_sources(path, option, inputs);
     struct stat status;
     const bool exists = file_status(path, status);
     if (exists && S_ISDIR(status.st_mode)) {
@@ -179,12 +221,13 @@ void Sink::open(const std::string& path, std::FILE* standard, std::string_view n
                 std::string_view option, const std::vector<std::string>& inputs) {
   name_ = path == "-" ? std::string(name) : path;
   if (path == "-") {
+    refuse_sources(standard, name, inputs);
     stream_ = standard;
     return;
   }
   struct stat status;
   if (!file_status(path, status)) {
-    refuse_inputs(path, option, inputs);
+    refuse_sources(path, option, inputs);
     file_ = std::make_unique<AtomicFile>(path);
     return;
   }
@@ -192,9 +235,9 @@ void Sink::open(const std::string& path, std::FILE* standard, std::string_view n
     throw Error(ErrorKind::usage, "{} {}: {}", option, path, std::strerror(EISDIR));
   }
   stream_ = stream_to(status);
-  if (stream_ != nullptr) return;
+  if (stream_ != nullptr) return refuse_sources(stream_, option, inputs);
   if (S_ISREG(status.st_mode)) {
-    refuse_inputs(path, option, inputs);
+    refuse_sources(path, option, inputs);
     file_ = std::make_unique<AtomicFile>(path);
     return;
   }

@@ -82,10 +82,9 @@ void take_over(const RecordJournal& journal, Options& options) {
   }
 }
 
-void copy_records(RecordJournal& journal, LineShare share, Options& options,
-                  const std::vector<std::string>& sources) {
+void copy_records(RecordJournal& journal, LineShare share, Options& options) {
   journal.sync();
-  options.output.open(sources);
+  options.output.open();
   const auto write = [&](std::string_view record) { options.output.write(record); };
   if (options.unordered) {
     journal.copy(write);
@@ -129,15 +128,14 @@ int run(Options& options) {
   const bool to_file = options.output.makes_file();
   const std::string path = options.output.name().path;
   const std::string journal_path = options.output.real_path() + ".journal";
-  const std::vector<std::string> sources = options.input.sources(options.model.path);
   std::vector<cli::OutputName> outputs = {options.output.name(), options.stats.name()};
   if (to_file) outputs.push_back({"the journal of --output", journal_path});
-  cli::check_outputs(outputs, sources);
+  cli::check_outputs(outputs);
   std::error_code unknown;
   if (options.go_on && !std::filesystem::exists(journal_path, unknown) &&
       std::filesystem::exists(path, unknown)) {
     cli::warn(path + " is complete: there is nothing to continue");
-    options.stats.open(sources);
+    options.stats.open();
     write_summary(options, batch, {}, 0, 0.0);
     options.stats.finish();
     return cli::kDone;
@@ -167,14 +165,14 @@ int run(Options& options) {
     batch.pool_min_share = 0;
   }
 
-  options.stats.open(sources);
+  options.stats.open();
   std::optional<RecordJournal> journal;
   if (to_file) {
     journal.emplace(journal_path);
     take_over(*journal, options);
     batch.sampling = options.sampling.options();
   } else {
-    options.output.open(sources);
+    options.output.open();
   }
 
   std::optional<std::int64_t> total;
@@ -218,7 +216,7 @@ int run(Options& options) {
   options.progress.finish(state);
   if (!stats.warning.empty()) cli::warn(stats.warning);
 
-  if (journal) copy_records(*journal, share, options, sources);
+  if (journal) copy_records(*journal, share, options);
   options.output.finish();
   if (journal) journal->remove();
   write_summary(options, batch, stats, work.earlier(), seconds);

@@ -214,12 +214,11 @@ int bench(Options& options) {
     check(schedule, config, plan, ExitRule(), 0, "--schedule");
     rows = std::max(rows, schedule.rows(plan.loops));
   }
-  const std::vector<std::string> sources = options.input.sources(options.model.path);
   const std::string profile =
       options.profile == "true" ? cli::profile_path(options.model.path) : options.profile;
-  cli::check_outputs({options.output.name(), {"--plot", options.plot}, {"--save-profile", profile}},
-                     sources);
-  options.output.open(sources);
+  cli::check_outputs(
+      {options.output.name(), {"--plot", options.plot}, {"--save-profile", profile}});
+  options.output.open();
   const auto ops = options.model.make_ops();
   const std::vector<std::vector<TokenId>> prompts = prompts_of(options, config);
   std::int64_t longest = 1;

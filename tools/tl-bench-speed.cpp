@@ -313,8 +313,7 @@ int bench(Options& options) {
     config = models.front().config();
   }
   settle(options, config);
-  options.output.open(random ? std::vector<std::string>{}
-                             : std::vector<std::string>{options.model});
+  options.output.open();
   Progress progress(options.quiet->count() == 0);
   if (options.csv) options.output.write(kCsvHeader);
   if (options.json) {
@@ -375,7 +374,8 @@ int bench(Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures the engine's speed and the machine's limits, in turn.", "tl-bench-speed");
-  app.add_option("-m,--model", options.model, "The model, a .tinyloop file")->type_name("MODEL");
+  cli::names_source(app.add_option("-m,--model", options.model, "The model, a .tinyloop file"))
+      ->type_name("MODEL");
   app.add_option("--shape", options.shape,
                  "In place of a model: random weights of dim=N,ffn=N,heads=N,layers=N,vocab=N"
                  "[,kv-heads=N,head-dim=N,loops=N,prelude=N,coda=N]")

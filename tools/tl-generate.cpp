@@ -272,13 +272,10 @@ int run(Options& options) {
   const TokenLimits limits{config.vocab, config.context};
   const auto ops = options.model.make_ops();
   const cli::ScheduleOptions::Choice choice = options.schedule.choose(model, plan, *ops);
-  const std::vector<std::string> sources = options.input.sources(options.model.path);
   cli::check_outputs(
-      {options.output.name(), options.stats.name(), {"--save-state", options.save_state}},
-      options.resume.empty() ? sources
-                             : std::vector<std::string>{options.model.path, options.resume});
-  options.output.open(sources);
-  options.stats.open(sources);
+      {options.output.name(), options.stats.name(), {"--save-state", options.save_state}});
+  options.output.open();
+  options.stats.open();
 
   std::vector<TokenLine> lines;
   std::int64_t longest = limits.longest;
@@ -341,8 +338,8 @@ int main(int argc, char** argv) {
   app.add_option("--save-state", options.save_state,
                  "Keep the one prompt as it stands after its last loop, for --resume")
       ->type_name("FILE");
-  app.add_option("--resume", options.resume,
-                 "Continue a saved prompt, running only the loops it lacks")
+  cli::names_source(app.add_option("--resume", options.resume,
+                                   "Continue a saved prompt, running only the loops it lacks"))
       ->type_name("FILE");
   app.add_flag("--only-new", options.only_new, "Leave the prompt out of the answer");
   app.add_flag("--stream", options.stream,

@@ -262,7 +262,7 @@ int inspect(Options& options) {
   }
   const Model model = options.model.open();
   if (options.verify) model.verify();
-  options.output.open(options.input.sources(options.model.path));
+  options.output.open();
   if (options.trace) {
     trace_lines(options, model);
   } else {

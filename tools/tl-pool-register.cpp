@@ -96,7 +96,7 @@ int register_all(Options& options) {
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
   InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
-  options.output.open(options.input.sources(options.model.path));
+  options.output.open();
   const auto ops = options.model.make_ops();
   std::vector<TokenLine> lines = options.input.read_all({config.vocab, config.context});
   std::size_t longest = 1;
