@@ -196,6 +196,10 @@ int run_body(CLI::App& app, int argc, char** argv, const std::function<int()>& b
     refuse_empty_values(app, argc, argv);
     for (CLI::Option* option : app.get_options()) {  // "--quiet=false" is no way to say nothing
       if (option->get_type_name().empty()) option->disable_flag_override();
+      // "--stats=a --stats=b": CLI11 takes the last value of a flag.
+      if (option->get_type_name().starts_with("[=")) {
+        option->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+      }
     }
     app.parse(argc, argv);
     return body();

@@ -127,6 +127,8 @@ struct LoopOptions {       // --loops, --kv, --cache-window, --prefill-chunk, --
   // --kv, else what the environment says, else f16. In the store-h modes the plan says which, and
   // this is f16.
   KvMode kv_mode() const;
+  // What said so, such as "--kv h8" or "TINYLOOP_KV_H_MODE=h8".
+  std::string storage_setting() const;
   // Warns if there are more loops than the model was trained with.
   LoopPlan plan(const ModelConfig& config) const;
   std::int64_t chunk() const;  // prompt positions computed at once
@@ -234,10 +236,14 @@ void for_line(const TokenLine& line, const std::function<void()>& work);
 struct OutputName {
   std::string_view option;
   std::string path;
+  bool only_file = false;  // a device or a pipe will not do
 };
+// Whether it goes where messages and progress go, by whatever name; /dev/null takes all.
+bool is_standard_error(const OutputName& output);
 // Before any work: throws Error(usage) naming the option if an output would replace what is read
 // (by options, or `inputs`), is a folder, or if two of them are one file, or if a stream goes to
-// what is read; Error(io) if its folder is not there.
+// what is read, or if it is a device where only a file will do; Error(io) if its folder is not
+// there.
 void check_outputs(const std::vector<OutputName>& outputs,
                    const std::vector<std::string>& inputs = {});
 

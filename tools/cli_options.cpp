@@ -187,8 +187,8 @@ std::unique_ptr<Ops> DeviceOptions::make_ops(int threads) const {
   if (backend == "cuda") {
     for (const char* option : {"--isa", "--threads"}) {
       if (on_command_line(option)) {
-        throw Error(ErrorKind::usage, "{} and --backend cuda exclude each other: it is of the CPU",
-                    option);
+        throw Error(ErrorKind::usage, "{} and {} exclude each other: it is of the CPU", option,
+                    on_command_line("--backend") ? "--backend cuda" : "TL_BACKEND=cuda");
       }
     }
   } else if (backend == "cpu" && gpu_memory > 0) {
@@ -258,6 +258,13 @@ std::string LoopOptions::storage() const {
                 int8 && int4 ? "TINYLOOP_KV_INT4" : "TINYLOOP_KV_H_MODE");
   }
   return int8 ? "int8" : int4 ? "int4" : hidden.empty() ? "f16" : hidden;
+}
+
+std::string LoopOptions::storage_setting() const {
+  if (!kv.empty()) return "--kv " + kv;
+  const std::string mode = storage();
+  return mode == "int8" || mode == "int4" || mode == "f16" ? "--kv " + mode
+                                                           : "TINYLOOP_KV_H_MODE=" + mode;
 }
 
 KvMode LoopOptions::kv_mode() const {

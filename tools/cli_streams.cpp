@@ -23,7 +23,7 @@ bool file_status(const std::string& path, struct stat& status) {
 // One spelling for all ways to name a file that need not be there.
 std::filesystem::path whole_path(const std::string& path) {
   std::error_code unknown;  // then the spelling has to do
-  const std::filesystem::path whole = std::filesystem::absolute(path, unknown);
+  const std::filesystem::path whole = std::filesystem::absolute(follow_links(path), unknown);
   const std::filesystem::path canonical = std::filesystem::weakly_canonical(whole, unknown);
   return canonical.empty() ? whole : canonical;
 }
@@ -184,7 +184,7 @@ void for_line(const TokenLine& line, const std::function<void()>& work) {
 
 void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std::string>& inputs) {
   for (auto output = outputs.begin(); output != outputs.end(); ++output) {
-    const auto& [option, path] = *output;
+    const auto& [option, path, only_file] = *output;
     if (path == "-") {
       const bool answer = option != "--stats";
       refuse_sources(answer ? stdout : stderr, answer ? "standard output" : "standard error",
@@ -202,6 +202,9 @@ void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std
     if (!exists && !folder.empty() && !file_status(folder.string(), folder_status)) {
       throw Error(ErrorKind::io, "{} {}: {}", option, path, std::strerror(ENOENT));
     }
+    if (exists && !S_ISREG(status.st_mode) && only_file) {
+      throw Error(ErrorKind::usage, "{} {}: is not a regular file", option, path);
+    }
     if (exists && !S_ISREG(status.st_mode)) continue;  // a device or pipe takes what comes
     for (auto other = outputs.begin(); other != output; ++other) {
       if (other->path.empty() || other->path == "-") continue;
@@ -215,6 +218,14 @@ void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std
       }
     }
   }
+}
+
+bool is_standard_error(const OutputName& output) {
+  if (output.path.empty() || output.path == "-")
+    return output.path == "-" && output.option == "--stats";
+  struct stat status, error;
+  if (!file_status(output.path, status) || ::fstat(STDERR_FILENO, &error) != 0) return false;
+  return same_file(status, error) && (!S_ISCHR(error.st_mode) || ::isatty(STDERR_FILENO) != 0);
 }
 
 void Sink::open(const std::string& path, std::FILE* standard, std::string_view name,

@@ -39,10 +39,11 @@ void check_options(Options& options) {
     throw Error(ErrorKind::usage,
                 "--continue needs --output FILE: only beside a file is a journal");
   }
-  if (options.progress.as_json() && options.stats.name().path == "-") {
+  for (const cli::OutputName& output : {options.stats.name(), options.output.name()}) {
+    if (!options.progress.as_json() || !cli::is_standard_error(output)) continue;
     throw Error(ErrorKind::usage,
-                "--progress json and --stats exclude each other on one stream: name a file, "
-                "--stats=FILE");
+                "--progress json and {0} exclude each other on one stream: name a file, {0}=FILE",
+                output.option);
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
   const bool by_key = options.batch.options().grouping == BatchGrouping::key;

@@ -189,6 +189,9 @@ int bench(Options& options) {
   if (options.json && options.csv) {
     throw Error(ErrorKind::usage, "--json and --csv exclude each other: one form of the table");
   }
+  if (options.input.files.empty() && options.input.format_given()) {
+    throw Error(ErrorKind::usage, "--input-format needs a FILE: without one the ids are random");
+  }
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
@@ -217,7 +220,7 @@ int bench(Options& options) {
   const std::string profile =
       options.profile == "true" ? cli::profile_path(options.model.path) : options.profile;
   cli::check_outputs(
-      {options.output.name(), {"--plot", options.plot}, {"--save-profile", profile}});
+      {options.output.name(), {"--plot", options.plot, true}, {"--save-profile", profile, true}});
   options.output.open();
   const auto ops = options.model.make_ops();
   const std::vector<std::vector<TokenId>> prompts = prompts_of(options, config);

@@ -68,8 +68,8 @@ int score_lines(Options& options) {
   }
   const InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
   cli::check_outputs({options.output.name(),
-                      {"--logits", options.logits_path},
-                      {"--states", options.states_path}});
+                      {"--logits", options.logits_path, true},
+                      {"--states", options.states_path, true}});
   options.output.open();
   const auto ops = options.model.make_ops();
   const std::vector<TokenLine> lines = options.input.read_all({config.vocab, config.context});

@@ -33,7 +33,18 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(path_) {
+std::string follow_links(std::string path) {
+  constexpr int kMost = 40;  // as Linux
+  std::error_code none;
+  for (int i = 0; i < kMost; ++i) {
+    const std::filesystem::path target = std::filesystem::read_symlink(path, none);
+    if (none) return path;
+    path = (std::filesystem::path(path).parent_path() / target).string();
+  }
+  return path;
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(follow_links(path_)) {
   if (path_.empty()) throw Error(ErrorKind::io, "the name of the output file is empty");
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0) {
@@ -41,11 +52,8 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(path_)
     if (!S_ISREG(status.st_mode)) {
       throw Error(ErrorKind::io, "{}: is not a regular file, so it cannot be replaced", path_);
     }
-    if (::lstat(path_.c_str(), &status) == 0 && S_ISLNK(status.st_mode)) {
-      std::error_code error;
-      final_ = std::filesystem::canonical(path_, error).string();
-      if (error) fail(error.value());
-    }
+  } else if (errno == ELOOP) {
+    fail(ELOOP);
   }
   if (!create_nameless()) create_temporary();
   buffer_.reserve(kBuffer);

@@ -128,3 +128,31 @@ tl-generate -m model -n 1 -o /dev/null --stats=/dev/null in
 printf '1 2\n3 7 5\n' >poisoned
 ends 1 tl-generate -m "$MODELS/nan.tinyloop" -n 2 --logit-bias 7:-inf poisoned
 holds err 'poisoned:2: step 1'
+
+# What only a file can be is told before the work.
+refused 2 '--save-state /dev/null: is not a regular file' tl-generate -m model -n 1 --save-state /dev/null in
+refused 2 '--logits /dev/null: is not a regular file' tl-score -m model --logits /dev/null in
+refused 2 '--states /dev/null: is not a regular file' tl-score -m model --states /dev/null in
+refused 2 '--plot /dev/null: is not a regular file' tl-bench-spec -m model -n 2 --prompts 1 --schedule block --plot /dev/null
+refused 2 '--save-profile /dev/null: is not a regular file' tl-bench-spec -m model -n 2 --prompts 1 --schedule block --save-profile=/dev/null
+refused 2 'OUT /dev/null: is not a regular file' tl-convert hf /dev/null
+
+# A symbolic link stays one, whether what it leads to is there or not; the journal is beside that.
+tl-batch -m model --seed 1 -n 1 -o wanted in
+mkdir far
+ln -s far/target first
+ln -s first second
+for round in made replaced; do
+  tl-batch -m model --seed 1 -n 1 -o second in
+  [ -L first ] && [ -L second ] && [ ! -L far/target ] || fail "$round: a link is gone"
+  same wanted far/target
+done
+rm far/target
+mkdir far/target.journal
+refused 2 'far/target.journal: Is a directory' tl-batch -m model --seed 1 -n 1 -o second in
+ln -s circle circle
+refused 1 'circle: Too many levels of symbolic links' tl-batch -m model --seed 1 -n 1 -o circle in
+ln -s pool/new into_pool
+refused 2 'into_pool: it is in the pool pool' tl-batch -m model --pool pool -n 1 -o into_pool in
+ln -s later one_name
+refused 2 'name the same file' tl-batch -m model -n 1 -o one_name --stats=later in
