@@ -33,13 +33,14 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-std::string follow_links(std::string path) {
+std::string follow_links(const std::string& path) {
   constexpr int kMost = 40;  // as Linux
   std::error_code none;
+  std::filesystem::path end = path;
   for (int i = 0; i < kMost; ++i) {
-    const std::filesystem::path target = std::filesystem::read_symlink(path, none);
-    if (none) return path;
-    path = (std::filesystem::path(path).parent_path() / target).string();
+    const std::filesystem::path target = std::filesystem::read_symlink(end, none);
+    if (none) return end.string();
+    end = end.parent_path() / target;
   }
   return path;
 }
@@ -52,8 +53,6 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(follow
     if (!S_ISREG(status.st_mode)) {
       throw Error(ErrorKind::io, "{}: is not a regular file, so it cannot be replaced", path_);
     }
-  } else if (errno == ELOOP) {
-    fail(ELOOP);
   }
   if (!create_nameless()) create_temporary();
   buffer_.reserve(kBuffer);

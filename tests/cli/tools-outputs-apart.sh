@@ -150,8 +150,9 @@ done
 rm far/target
 mkdir far/target.journal
 refused 2 'far/target.journal: Is a directory' tl-batch -m model --seed 1 -n 1 -o second in
-ln -s circle circle
-refused 1 'circle: Too many levels of symbolic links' tl-batch -m model --seed 1 -n 1 -o circle in
+ln -s circle circle # which leads to nothing that could be made
+tl-batch -m model --seed 1 -n 1 -o circle in
+same wanted circle
 ln -s pool/new into_pool
 refused 2 'into_pool: it is in the pool pool' tl-batch -m model --pool pool -n 1 -o into_pool in
 ln -s later one_name

@@ -110,7 +110,7 @@ TEST_CASE("a symbolic link to what is not there keeps being one") {
   CHECK(std::filesystem::is_symlink(folder.file("second")));
   CHECK(read_file(folder.file("far/target")) == "new");
   std::filesystem::create_symlink("circle", folder.file("circle"));
-  CHECK_THROWS_AS(AtomicFile(folder.file("circle")), Error);
+  CHECK(follow_links(folder.file("circle")) == folder.file("circle"));
 }
 
 TEST_CASE("a symbolic link keeps being one") {
