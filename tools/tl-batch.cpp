@@ -82,6 +82,15 @@ void take_over(const RecordJournal& journal, Options& options) {
   }
 }
 
+// A journal that holds no record is of no use, and the next run need not be told of it. But beside
+// an older output of that name it says that this one is not what the run was to give.
+void leave_journal(RecordJournal& journal, const std::string& output, bool found, bool refused) {
+  std::error_code unknown;
+  if (journal.records() > 0) return;
+  if (std::filesystem::exists(output, unknown) && (found || !refused)) return;
+  journal.remove();
+}
+
 void copy_records(RecordJournal& journal, LineShare share, Options& options,
                   const std::vector<std::string>& sources) {
   journal.sync();
@@ -134,8 +143,8 @@ int run(Options& options) {
   if (to_file) outputs.push_back({"the journal of --output", journal_path});
   cli::check_outputs(outputs, sources);
   std::error_code unknown;
-  if (options.go_on && !std::filesystem::exists(journal_path, unknown) &&
-      std::filesystem::exists(path, unknown)) {
+  const bool journal_found = to_file && std::filesystem::exists(journal_path, unknown);
+  if (options.go_on && !journal_found && std::filesystem::exists(path, unknown)) {
     cli::warn(path + " is complete: there is nothing to continue");
     options.stats.open(sources);
     write_summary(options, batch, {}, 0, 0.0);
@@ -206,10 +215,13 @@ int run(Options& options) {
           update(now);
           options.progress.show(state);
         });
+  } catch (const Error& error) {
+    options.progress.make_room();
+    if (journal) leave_journal(*journal, path, journal_found, error.kind() == ErrorKind::usage);
+    throw;
   } catch (...) {
     options.progress.make_room();
-    // Nothing is lost with a journal that holds nothing, and the next run need not be told of it.
-    if (journal && journal->records() == 0) journal->remove();
+    if (journal) leave_journal(*journal, path, journal_found, false);
     throw;
   }
   const double seconds =
