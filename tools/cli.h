@@ -21,6 +21,7 @@
 #include "files/temporary_file.h"
 #include "files/token_files.h"
 #include "files/token_lines.h"
+#include "line_log.h"
 #include "model/loop_plan.h"
 #include "model/model.h"
 #include "sampling/sampler.h"
@@ -233,14 +234,18 @@ struct OutputName {
 // inputs, is a folder, or if two of them are one file; Error(io) if its folder is not there.
 void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std::string>& inputs);
 
-// A stream that stands already (stdout, stderr, a device, a pipe) or a file that gets its name at
-// the end.
+// What becomes of a file: it gets its name when it is complete, or it is there from the beginning
+// and grows by whole lines, as a new one or behind those that are there.
+enum class FileKind { whole, new_log, further_log };
+
+// A stream that stands already (stdout, stderr, a device, a pipe) or a file.
 class Sink {
  public:
   // "-" is `standard`, called `name` in messages. Throws Error(usage) naming `option` if the file
   // is one of the inputs ("-" among them is standard input) or a folder.
   void open(const std::string& path, std::FILE* standard, std::string_view name,
-            std::string_view option, const std::vector<std::string>& inputs);
+            std::string_view option, const std::vector<std::string>& inputs,
+            FileKind kind = FileKind::whole);
   // Throws Error(io), such as "standard output: No space left on device".
   void write(std::string_view text);
   void flush();
@@ -251,6 +256,7 @@ class Sink {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> owned_{nullptr, std::fclose};
   std::FILE* stream_ = nullptr;
   std::unique_ptr<AtomicFile> file_;
+  std::unique_ptr<LineLog> log_;
 };
 
 // Writes the answer to standard output or, with --output FILE, to a file that appears complete or
@@ -275,15 +281,17 @@ class Output {
   Sink sink_;
 };
 
-// Statistics: one JSON object a line on standard error or, with --stats=FILE, in a file.
+// Statistics: one JSON object a line on standard error or, with --stats=FILE, in a file, where each
+// line is as soon as it is written.
 class StatsOutput {
  public:
   void add(CLI::App& app);  // --stats[=FILE]
   bool wanted() const { return !path_.empty(); }
   OutputName name() const { return {"--stats", path_ == "true" ? "-" : path_}; }
-  // Each does nothing unless statistics are wanted.
-  void open(const std::vector<std::string>& inputs = {});  // before the first write
-  void write(std::string_view line);                       // with its line end
+  // Each does nothing unless statistics are wanted. Before the first write; `go_on`: what the file
+  // holds stays.
+  void open(const std::vector<std::string>& inputs, bool go_on = false);
+  void write(std::string_view line);  // with its line end
   void finish();
 
  private:

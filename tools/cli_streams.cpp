@@ -176,28 +176,28 @@ void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std
 }
 
 void Sink::open(const std::string& path, std::FILE* standard, std::string_view name,
-                std::string_view option, const std::vector<std::string>& inputs) {
+                std::string_view option, const std::vector<std::string>& inputs, FileKind kind) {
   name_ = path == "-" ? std::string(name) : path;
   if (path == "-") {
     stream_ = standard;
     return;
   }
   struct stat status;
-  if (!file_status(path, status)) {
+  const auto make_file = [&] {
     refuse_inputs(path, option, inputs);
-    file_ = std::make_unique<AtomicFile>(path);
-    return;
-  }
+    if (kind == FileKind::whole) {
+      file_ = std::make_unique<AtomicFile>(path);
+    } else {
+      log_ = std::make_unique<LineLog>(path, kind == FileKind::further_log);
+    }
+  };
+  if (!file_status(path, status)) return make_file();
   if (S_ISDIR(status.st_mode)) {
     throw Error(ErrorKind::usage, "{} {}: {}", option, path, std::strerror(EISDIR));
   }
   stream_ = stream_to(status);
   if (stream_ != nullptr) return;
-  if (S_ISREG(status.st_mode)) {
-    refuse_inputs(path, option, inputs);
-    file_ = std::make_unique<AtomicFile>(path);
-    return;
-  }
+  if (S_ISREG(status.st_mode)) return make_file();
   // A device or a pipe is written, not replaced.
   owned_.reset(std::fopen(path.c_str(), "we"));
   if (!owned_) throw Error(ErrorKind::io, "{}: {}", path, std::strerror(errno));
@@ -206,13 +206,14 @@ void Sink::open(const std::string& path, std::FILE* standard, std::string_view n
 
 void Sink::write(std::string_view text) {
   if (file_) return file_->write(text);
+  if (log_) return log_->write(text);
   if (std::fwrite(text.data(), 1, text.size(), stream_) != text.size()) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
   }
 }
 
 void Sink::flush() {
-  if (!file_ && std::fflush(stream_) != 0) {
+  if (stream_ != nullptr && std::fflush(stream_) != 0) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
   }
 }
@@ -223,6 +224,7 @@ void Sink::finish() {
     file_.reset();
     return;
   }
+  if (log_) return log_->close();
   flush();
   if (owned_ && std::fclose(owned_.release()) != 0) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
@@ -258,10 +260,11 @@ void StatsOutput::add(CLI::App& app) {
       ->type_name("[=FILE]");
 }
 
-void StatsOutput::open(const std::vector<std::string>& inputs) {
+void StatsOutput::open(const std::vector<std::string>& inputs, bool go_on) {
   if (!wanted()) return;
   // CLI11 calls a flag without a value "true"; a file of that name is ./true
-  sink_.open(path_ == "true" ? "-" : path_, stderr, "standard error", "--stats", inputs);
+  sink_.open(path_ == "true" ? "-" : path_, stderr, "standard error", "--stats", inputs,
+             go_on ? FileKind::further_log : FileKind::new_log);
 }
 
 void StatsOutput::write(std::string_view line) {

@@ -146,7 +146,7 @@ int run(Options& options) {
   const bool journal_found = to_file && std::filesystem::exists(journal_path, unknown);
   if (options.go_on && !journal_found && std::filesystem::exists(path, unknown)) {
     cli::warn(path + " is complete: there is nothing to continue");
-    options.stats.open(sources);
+    options.stats.open(sources, true);
     write_summary(options, batch, {}, 0, 0.0);
     options.stats.finish();
     return cli::kDone;
@@ -176,7 +176,6 @@ int run(Options& options) {
     batch.pool_min_share = 0;
   }
 
-  options.stats.open(sources);
   std::optional<RecordJournal> journal;
   if (to_file) {
     journal.emplace(journal_path);
@@ -207,7 +206,9 @@ int run(Options& options) {
   };
   BatchStats stats;
   try {
+    const bool records = journal && journal->records() > 0;
     if (journal) journal->begin(cli::settings_of(options, forward, batch));
+    options.stats.open(sources, records);
     stats = generate_batch(
         forward, batch, [&] { return work.next(); },
         [&](const BatchOutcome& outcome) { work.done(outcome); },
