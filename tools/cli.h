@@ -174,9 +174,9 @@ struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
 
 struct BatchFlags {  // --lanes, --memory, --schedule, --group, --shard
   void add(CLI::App& app);
-  BatchOptions options() const;  // but for what other groups say
-  LineShare share() const;       // of the input's lines
-  bool guesses_memory() const;   // --lanes auto without --memory: half of the host's
+  // But for what other groups say. With --lanes auto and no --memory half of the host's is guessed.
+  BatchOptions options() const;
+  LineShare share() const;  // of the input's lines
 
  private:
   std::string lanes_ = "16", memory_, schedule_ = "continuous", group_ = "prefix", shard_;

@@ -166,8 +166,8 @@ int run(Options& options) {
   // How long the requests are shows as they are read.
   check_memory(*ops, memory_need(model, plan, batch.kv, rows, slots, kBlock));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
-  if (const auto left = ops->memory_left(); left && options.batch.guesses_memory()) {
-    batch.memory = *left / 2;
+  if (const auto left = ops->memory_left(); left && batch.memory_guessed) {
+    batch.memory = std::max<std::size_t>(1, *left / 2);
   }
   std::optional<PrefixPool> pool = open_pool(options, forward, batch.kv);
   if (pool) {

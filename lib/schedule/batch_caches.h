@@ -82,6 +82,10 @@ class BatchCaches {
   bool has_room(std::size_t bytes) const {
     return options_.memory == 0 || taken_ + bytes <= options_.memory;
   }
+  // Of a job; beyond a bound that is only guessed there is room for one alone.
+  bool has_room_for_job(std::size_t bytes) const {
+    return has_room(bytes) || (options_.memory_guessed && taken_ == 0);
+  }
   // Throws Error(device) if there is never room for it.
   void check(const BatchJob& job) const;
 

@@ -298,6 +298,38 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
                                " of --memory for all lanes");
 }
 
+TEST_CASE("a bound that nobody asked for refuses no job: one beyond it runs alone") {
+  const Model model = tiny(TinyModel::ouro);
+  const auto ops = cpu();
+  // Two groups that share 20 ids each, single jobs, and every fifth job a block larger.
+  std::vector<BatchJob> jobs;
+  for (std::int64_t i = 0; i < 15; ++i) {
+    const auto seed = static_cast<std::uint64_t>(i);
+    std::vector<TokenId> prompt;
+    if (i % 3 < 2) prompt = random_ids(100 + seed % 3, 20, 64);
+    prompt = joined(prompt, random_ids(seed, i % 5 == 0 ? 270 : 9, 64));
+    jobs.push_back(batch_job(i, prompt, 3 + i % 4));
+    jobs.back().priority = i % 2;
+  }
+  for (const BatchSchedule schedule : {BatchSchedule::lockstep, BatchSchedule::continuous}) {
+    BatchSetting setting = greedy_setting(schedule, 4);
+    const KvCache shape(*ops, setting.engine.plan(model.config()), setting.engine.kv);
+    const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
+    setting.options.memory_guessed = true;
+    for (const std::size_t memory : {std::size_t{1}, shape.bytes_to(0, 256, 16) * 3 / 2}) {
+      CAPTURE(memory);
+      setting.options.memory = memory;
+      std::int32_t busy = 0;
+      const BatchRun run = run_batch(model, *ops, setting, jobs, [&](const BatchStats& now) {
+        busy = std::max(busy, now.busy);
+      });
+      CHECK(run.stats.errors == 0);
+      check_equal(run, jobs, alone);
+      if (memory == 1) CHECK(busy == 1);
+    }
+  }
+}
+
 // --- the pool ------------------------------------------------------------------------------------
 
 TEST_CASE("hits, crops and misses of a pool are counted, here and there") {
