@@ -74,10 +74,11 @@ class BatchCaches {
   BatchCaches(Forward& forward, const BatchOptions& options, std::int64_t chunk,
               std::string& warning);
 
-  // The most that the job's cache takes beyond its first `shared` positions.
+  // The most that the job's cache takes beyond its first `shared` positions. The inputs that a
+  // store-h mode keeps are not shared.
   std::size_t bytes_of(const BatchJob& job, std::int64_t shared) const;
   std::size_t bytes_to(std::int64_t shared, std::int64_t end) const {
-    return empty_.bytes_to(shared, end, chunk_);
+    return empty_.bytes_to(shared, end, chunk_) + empty_.record_bytes_to(end);
   }
   bool has_room(std::size_t bytes) const {
     return options_.memory == 0 || taken_ + bytes <= options_.memory;

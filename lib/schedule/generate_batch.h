@@ -47,7 +47,7 @@ struct BatchOptions {
   BatchSchedule schedule = BatchSchedule::continuous;
   BatchGrouping grouping = BatchGrouping::prefix;
   std::int32_t lanes = 16;       // at most so many jobs at once
-  std::size_t memory = 0;        // bytes of K and V that the lanes may hold together; 0: no bound
+  std::size_t memory = 0;        // bytes of caches that the lanes may hold together; 0: no bound
   bool memory_guessed = false;   // nobody asked for that bound: a job beyond it runs alone
   std::int64_t in_sight = 4096;  // jobs taken from the source ahead of the oldest unfinished one
   // Prompt rows that join one pass; 0: as many as the forward pass can.

@@ -298,6 +298,50 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
                                " of --memory for all lanes");
 }
 
+TEST_CASE("the inputs that a store-h mode keeps count, also where keys and values are shared") {
+  const Model model = tiny(TinyModel::ouro);
+  const auto ops = cpu();
+  const ModelConfig& config = model.config();
+  BatchSetting setting = greedy_setting(BatchSchedule::continuous, 4);
+  const std::int64_t planes = setting.engine.plan(config).planes();
+  // A block of 256 positions: keys and values in f16, and the input of each layer, in f16 too or
+  // with a byte a channel and a scale for 32 of them.
+  const std::int64_t block = 256 * planes * 2 * 2 * config.kv_heads * config.head_dim;
+  for (const bool bytes : {false, true}) {
+    const std::int64_t record =
+        bytes ? config.hidden + 4 * ((config.hidden + 31) / 32) : 2 * config.hidden;
+    setting.engine.stored_hidden = bytes ? HiddenMode::h8 : HiddenMode::h16;
+    const std::int64_t job = block + 256 * planes * record;
+    const std::vector<TokenId> system = random_ids(1, 32, 64);
+    std::vector<BatchJob> jobs;
+    for (std::int64_t i = 0; i < 6; ++i) {
+      std::vector<TokenId> prompt = system;
+      prompt.push_back(static_cast<TokenId>(i));
+      jobs.push_back(batch_job(i, prompt, 4));
+    }
+    const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
+    const auto most_busy = [&](std::int64_t memory) {
+      setting.options.memory = static_cast<std::size_t>(memory);
+      std::int32_t busy = 0;
+      const BatchRun run = run_batch(model, *ops, setting, jobs, [&](const BatchStats& now) {
+        busy = std::max(busy, now.busy);
+      });
+      check_equal(run, jobs, alone);
+      return busy;
+    };
+    setting.options.grouping = BatchGrouping::none;
+    CHECK(most_busy(2 * job) == 2);
+    CHECK(most_busy(2 * job - 1) == 1);
+    setting.options.grouping = BatchGrouping::prefix;
+    // Of 256 positions two tiles of 16 are the prefix's, but no input of a layer is.
+    const std::int64_t rest = job - block * 2 / 16;
+    CHECK(most_busy(job + 2 * rest) == 2);
+    CHECK(most_busy(job + 2 * rest - 1) == 1);
+    setting.options.memory = static_cast<std::size_t>(job - 1);
+    CHECK(run_batch(model, *ops, setting, jobs).stats.errors == 6);
+  }
+}
+
 TEST_CASE("a bound that nobody asked for refuses no job: one beyond it runs alone") {
   const Model model = tiny(TinyModel::ouro);
   const auto ops = cpu();
