@@ -18,10 +18,10 @@
 
 #include "device/ops.h"
 #include "error.h"
+#include "files/line_log.h"
 #include "files/temporary_file.h"
 #include "files/token_files.h"
 #include "files/token_lines.h"
-#include "line_log.h"
 #include "model/loop_plan.h"
 #include "model/model.h"
 #include "sampling/sampler.h"

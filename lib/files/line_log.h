@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace tinyloop::cli {
+namespace tinyloop {
 
 class LineLog {
  public:
@@ -29,4 +29,4 @@ class LineLog {
   int descriptor_ = -1;
 };
 
-}  // namespace tinyloop::cli
+}  // namespace tinyloop

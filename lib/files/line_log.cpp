@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines are written with write(2) and appended, so that processes may share a file.
-#include "line_log.h"
+#include "files/line_log.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 #include "error.h"
 
-namespace tinyloop::cli {
+namespace tinyloop {
 
 LineLog::LineLog(std::string path, bool go_on) : path_(std::move(path)) {
   const int how = go_on ? O_RDWR : O_WRONLY | O_TRUNC;
@@ -78,4 +78,4 @@ void LineLog::fail(int error) const {
   throw Error(ErrorKind::io, "{}: {}", path_, std::generic_category().message(error));
 }
 
-}  // namespace tinyloop::cli
+}  // namespace tinyloop
