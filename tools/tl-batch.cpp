@@ -51,16 +51,25 @@ void check_options(Options& options) {
   }
 }
 
-std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, KvMode kv) {
+// What is wrong with it is told now, since a batch may be long; `told`: what look-ups would say of
+// it.
+std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, KvMode kv,
+                                    std::string& told) {
   if (options.pool.empty()) return std::nullopt;
   std::optional<PrefixPool> pool(std::in_place, options.pool, cache_identity(forward, kv));
-  if (options.pool_min_share == 0) return pool;
+  if (options.pool_min_share == 0) {
+    told = pool->lookup({}, false).warning;
+    if (!told.empty()) cli::warn(told);
+    return pool;
+  }
   try {
     const std::string warning = pool->prepare();
     if (!warning.empty()) cli::warn(warning);
   } catch (const Error& error) {
     cli::warn(error.what());
-    if (!pool->lookup({}, false).usable) pool.reset();
+    const PoolMatch nothing = pool->lookup({}, false);
+    told = nothing.warning;
+    if (!nothing.usable) pool.reset();
   }
   return pool;
 }
@@ -169,7 +178,8 @@ int run(Options& options) {
   if (const auto left = ops->memory_left(); left && batch.memory_guessed) {
     batch.memory = std::max<std::size_t>(1, *left / 2);
   }
-  std::optional<PrefixPool> pool = open_pool(options, forward, batch.kv);
+  std::string told_of_pool;
+  std::optional<PrefixPool> pool = open_pool(options, forward, batch.kv, told_of_pool);
   if (pool) {
     batch.pool = &*pool;
   } else {
@@ -229,7 +239,7 @@ int run(Options& options) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   update(stats);
   options.progress.finish(state);
-  if (!stats.warning.empty()) cli::warn(stats.warning);
+  if (!stats.warning.empty() && stats.warning != told_of_pool) cli::warn(stats.warning);
 
   if (journal) copy_records(*journal, share, options, sources);
   options.output.finish();
