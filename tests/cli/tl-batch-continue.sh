@@ -133,6 +133,17 @@ sed -i 's/error: in:/error: standard input:/' wanted
 finished "${batch[@]}" --seed 9 -o answers --continue - < <(cat in)
 mv of_file wanted
 
+# Which jobs run next to each other may change, but --group key refuses jobs without a group.
+awk '{ printf "{\"tokens\":[%s]%s}\n", NR % 64, NR % 2 ? ",\"group\":\"g\"" : "" }' original >grouped
+grouped=("${batch[@]}" --jsonl --seed 9 -n 30 --ignore-eos --lanes 2 -o answers)
+broken_off "${grouped[@]}" --group key grouped
+refused 2 "--group was 'key' when it was begun, and is 'prefix or none' now" "${grouped[@]}" --continue grouped
+ends 3 "${grouped[@]}" --group key --continue grouped
+[ "$(grep -c 'it has no group' answers)" -eq 50 ] || fail 'jobs without a group were answered'
+broken_off "${grouped[@]}" grouped
+refused 2 --group "${grouped[@]}" --group key --continue grouped
+ends 0 "${grouped[@]}" --group none --continue grouped
+
 # Another process at work on the same output is not disturbed.
 cp kept answers.journal
 exec 3>>answers.journal
