@@ -169,6 +169,8 @@ RecordJournal::Settings settings_of(const BatchCommand& options, Forward& forwar
   const LineShare share = options.batch.share();
   const SamplingOptions& sampling = batch.sampling;
   const StopRules rules = options.stop.rules(forward.model().config());
+  // Groupings give the same answers, but one of them refuses jobs without a group.
+  const bool by_key = batch.grouping == BatchGrouping::key;
   std::string bias, stop, inputs;
   for (const auto& [id, value] : sampling.logit_bias) bias += fmt::format("{}:{},", id, value);
   for (const auto& sequence : rules.sequences) stop += format_ids(sequence) + ',';
@@ -197,6 +199,7 @@ RecordJournal::Settings settings_of(const BatchCommand& options, Forward& forwar
           {"--only-new", fmt::format("{}", options.only_new)},
           {"--timings", fmt::format("{}", options.timings)},
           {"--unordered", fmt::format("{}", options.unordered)},
+          {"--group", by_key ? "key" : "prefix or none"},
           {"--shard", fmt::format("{}/{}", share.index, share.of)},
           {"the input", inputs.empty() ? "-" : inputs}};
 }

@@ -18,6 +18,7 @@
 
 #include "device/ops.h"
 #include "error.h"
+#include "files/line_log.h"
 #include "files/temporary_file.h"
 #include "files/token_files.h"
 #include "files/token_lines.h"
@@ -181,9 +182,9 @@ struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
 
 struct BatchFlags {  // --lanes, --memory, --schedule, --group, --shard
   void add(CLI::App& app);
-  BatchOptions options() const;  // but for what other groups say
-  LineShare share() const;       // of the input's lines
-  bool guesses_memory() const;   // --lanes auto without --memory: half of the host's
+  // But for what other groups say. With --lanes auto and no --memory half of the host's is guessed.
+  BatchOptions options() const;
+  LineShare share() const;  // of the input's lines
 
  private:
   std::string lanes_ = "16", memory_, schedule_ = "continuous", group_ = "prefix", shard_;
@@ -247,14 +248,17 @@ bool is_standard_error(const OutputName& output);
 void check_outputs(const std::vector<OutputName>& outputs,
                    const std::vector<std::string>& inputs = {});
 
-// A stream that stands already (stdout, stderr, a device, a pipe) or a file that gets its name at
-// the end.
+// What becomes of a file: it gets its name when it is complete, or it is there from the beginning
+// and grows by whole lines, as a new one or behind those that are there.
+enum class FileKind { whole, new_log, further_log };
+
+// A stream that stands already (stdout, stderr, a device, a pipe) or a file.
 class Sink {
  public:
   // "-" is `standard`, called `name` in messages. Throws Error(usage) naming `option` if the file
-  // is read (by options, or one of `inputs`) or a folder.
+  // is read by an option or a folder.
   void open(const std::string& path, std::FILE* standard, std::string_view name,
-            std::string_view option, const std::vector<std::string>& inputs);
+            std::string_view option, FileKind kind = FileKind::whole);
   // Throws Error(io), such as "standard output: No space left on device".
   void write(std::string_view text);
   void flush();
@@ -265,6 +269,7 @@ class Sink {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> owned_{nullptr, std::fclose};
   std::FILE* stream_ = nullptr;
   std::unique_ptr<AtomicFile> file_;
+  std::unique_ptr<LineLog> log_;
 };
 
 // Writes the answer to standard output or, with --output FILE, to a file that appears complete or
@@ -279,7 +284,7 @@ class Output {
   OutputName name() const { return {"--output", path_}; }
   // The file itself where the path is a link to one.
   std::string real_path() const;
-  void open(const std::vector<std::string>& inputs = {});  // before the first write
+  void open();  // before the first write
   void write(std::string_view text) { sink_.write(text); }
   void flush() { sink_.flush(); }
   void finish() { sink_.finish(); }
@@ -289,15 +294,17 @@ class Output {
   Sink sink_;
 };
 
-// Statistics: one JSON object a line on standard error or, with --stats=FILE, in a file.
+// Statistics: one JSON object a line on standard error or, with --stats=FILE, in a file, where each
+// line is as soon as it is written.
 class StatsOutput {
  public:
   void add(CLI::App& app);  // --stats[=FILE]
   bool wanted() const { return !path_.empty(); }
   OutputName name() const { return {"--stats", path_ == "true" ? "-" : path_}; }
-  // Each does nothing unless statistics are wanted.
-  void open(const std::vector<std::string>& inputs = {});  // before the first write
-  void write(std::string_view line);                       // with its line end
+  // Each does nothing unless statistics are wanted. Before the first write; `go_on`: what the file
+  // holds stays.
+  void open(bool go_on = false);
+  void write(std::string_view line);  // with its line end
   void finish();
 
  private:

@@ -62,7 +62,7 @@ bool is_within(const std::filesystem::path& path, const std::filesystem::path& f
 // Throws Error(usage) naming `option` if writing `path` would replace what is read, whatever its
 // name.
 void refuse_sources(const std::string& path, std::string_view option,
-                    const std::vector<std::string>& inputs) {
+                    const std::vector<std::string>& inputs = {}) {
   struct stat status, other;
   const bool exists = file_status(path, status);
   for (const std::string& input : all_sources(inputs)) {
@@ -81,7 +81,7 @@ void refuse_sources(const std::string& path, std::string_view option,
 
 // The same for a stream that goes to what is read: it would read its own answers and never end.
 void refuse_sources(std::FILE* stream, std::string_view name,
-                    const std::vector<std::string>& inputs) {
+                    const std::vector<std::string>& inputs = {}) {
   struct stat status, other;
   if (::fstat(::fileno(stream), &status) != 0 || !S_ISREG(status.st_mode)) return;
   for (const std::string& input : all_sources(inputs)) {
@@ -229,29 +229,29 @@ bool is_standard_error(const OutputName& output) {
 }
 
 void Sink::open(const std::string& path, std::FILE* standard, std::string_view name,
-                std::string_view option, const std::vector<std::string>& inputs) {
+                std::string_view option, FileKind kind) {
   name_ = path == "-" ? std::string(name) : path;
   if (path == "-") {
-    refuse_sources(standard, name, inputs);
+    refuse_sources(standard, name);
     stream_ = standard;
     return;
   }
   struct stat status;
-  if (!file_status(path, status)) {
-    refuse_sources(path, option, inputs);
-    file_ = std::make_unique<AtomicFile>(path);
-    return;
-  }
+  const auto make_file = [&] {
+    refuse_sources(path, option);
+    if (kind == FileKind::whole) {
+      file_ = std::make_unique<AtomicFile>(path);
+    } else {
+      log_ = std::make_unique<LineLog>(path, kind == FileKind::further_log);
+    }
+  };
+  if (!file_status(path, status)) return make_file();
   if (S_ISDIR(status.st_mode)) {
     throw Error(ErrorKind::usage, "{} {}: {}", option, path, std::strerror(EISDIR));
   }
   stream_ = stream_to(status);
-  if (stream_ != nullptr) return refuse_sources(stream_, option, inputs);
-  if (S_ISREG(status.st_mode)) {
-    refuse_sources(path, option, inputs);
-    file_ = std::make_unique<AtomicFile>(path);
-    return;
-  }
+  if (stream_ != nullptr) return refuse_sources(stream_, option);
+  if (S_ISREG(status.st_mode)) return make_file();
   // A device or a pipe is written, not replaced.
   owned_.reset(std::fopen(path.c_str(), "we"));
   if (!owned_) throw Error(ErrorKind::io, "{}: {}", path, std::strerror(errno));
@@ -260,13 +260,14 @@ void Sink::open(const std::string& path, std::FILE* standard, std::string_view n
 
 void Sink::write(std::string_view text) {
   if (file_) return file_->write(text);
+  if (log_) return log_->write(text);
   if (std::fwrite(text.data(), 1, text.size(), stream_) != text.size()) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
   }
 }
 
 void Sink::flush() {
-  if (!file_ && std::fflush(stream_) != 0) {
+  if (stream_ != nullptr && std::fflush(stream_) != 0) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
   }
 }
@@ -277,6 +278,7 @@ void Sink::finish() {
     file_.reset();
     return;
   }
+  if (log_) return log_->close();
   flush();
   if (owned_ && std::fclose(owned_.release()) != 0) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
@@ -289,9 +291,7 @@ void Output::add(CLI::App& app) {
       ->type_name("FILE");
 }
 
-void Output::open(const std::vector<std::string>& inputs) {
-  sink_.open(path_, stdout, "standard output", "--output", inputs);
-}
+void Output::open() { sink_.open(path_, stdout, "standard output", "--output"); }
 
 bool Output::makes_file() const {
   struct stat status;
@@ -312,10 +312,11 @@ void StatsOutput::add(CLI::App& app) {
       ->type_name("[=FILE]");
 }
 
-void StatsOutput::open(const std::vector<std::string>& inputs) {
+void StatsOutput::open(bool go_on) {
   if (!wanted()) return;
   // CLI11 calls a flag without a value "true"; a file of that name is ./true
-  sink_.open(path_ == "true" ? "-" : path_, stderr, "standard error", "--stats", inputs);
+  sink_.open(path_ == "true" ? "-" : path_, stderr, "standard error", "--stats",
+             go_on ? FileKind::further_log : FileKind::new_log);
 }
 
 void StatsOutput::write(std::string_view line) {

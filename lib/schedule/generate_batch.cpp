@@ -196,7 +196,7 @@ BatchPlan::Pending::iterator Batch::choose() {
       if (begun && prefix != nullptr && prefix->cache->state == SharedCache::State::reading)
         continue;
       const std::int64_t shared = prefix != nullptr ? prefix->length : 0;
-      if (!begun || !caches_.has_room(caches_.bytes_of(job.job, shared))) {
+      if (!begun || !caches_.has_room_for_job(caches_.bytes_of(job.job, shared))) {
         if (job.passed >= options_.lanes) break;
         passed.push_back(&job);
         continue;
