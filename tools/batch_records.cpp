@@ -39,7 +39,8 @@ std::optional<BatchJob> BatchRecords::next() {
     wanted.prompt = job.line.ids;  // none if the line is wrong: then the job fails in its turn
     wanted.stop = rules_;
     if (job.line.max_tokens) wanted.stop.max_tokens = *job.line.max_tokens;
-    if (job.line.stop) wanted.stop.sequences = *job.line.stop;
+    if (job.line.stop) wanted.stop.sequences = std::move(*job.line.stop);  // it has its hash
+    job.line.stop.reset();
     wanted.seed = job.seed;
     wanted.priority = job.line.priority;
     wanted.group = job.line.group;

@@ -356,6 +356,11 @@ TEST_CASE("a pool of something else is refused at entry") {
   setting.options.kv = KvMode::int8;
   CHECK(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}).jobs == 0);
   setting.options.pool_min_share = 2;
+  // Lanes have thrice their rows then, which may be more than 32 bits hold.
+  setting.options.lanes = 1000000000;
+  CHECK_THROWS_WITH_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
+                       doctest::Contains("--lanes 1000000000 and"), Error);
+  setting.options.lanes = 16;
   setting.options.grouping = BatchGrouping::none;
   CHECK_THROWS_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
                   Error);
