@@ -39,7 +39,8 @@ std::optional<BatchJob> BatchRecords::next() {
     wanted.prompt = job.line.ids;  // none if the line is wrong: then the job fails in its turn
     wanted.stop = rules_;
     if (job.line.max_tokens) wanted.stop.max_tokens = *job.line.max_tokens;
-    if (job.line.stop) wanted.stop.sequences = *job.line.stop;
+    if (job.line.stop) wanted.stop.sequences = std::move(*job.line.stop);  // it has its hash
+    job.line.stop.reset();
     wanted.seed = job.seed;
     wanted.priority = job.line.priority;
     wanted.group = job.line.group;
@@ -169,6 +170,8 @@ RecordJournal::Settings settings_of(const BatchCommand& options, Forward& forwar
   const LineShare share = options.batch.share();
   const SamplingOptions& sampling = batch.sampling;
   const StopRules rules = options.stop.rules(forward.model().config());
+  // Groupings give the same answers, but one of them refuses jobs without a group.
+  const bool by_key = batch.grouping == BatchGrouping::key;
   std::string bias, stop, inputs;
   for (const auto& [id, value] : sampling.logit_bias) bias += fmt::format("{}:{},", id, value);
   for (const auto& sequence : rules.sequences) stop += format_ids(sequence) + ',';
@@ -197,6 +200,7 @@ RecordJournal::Settings settings_of(const BatchCommand& options, Forward& forwar
           {"--only-new", fmt::format("{}", options.only_new)},
           {"--timings", fmt::format("{}", options.timings)},
           {"--unordered", fmt::format("{}", options.unordered)},
+          {"--group", by_key ? "key" : "prefix or none"},
           {"--shard", fmt::format("{}/{}", share.index, share.of)},
           {"the input", inputs.empty() ? "-" : inputs}};
 }

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <stdexcept>
 
@@ -36,6 +37,31 @@ void complain(std::string_view message) {
   std::fputs(line.c_str(), stderr);
 }
 
+// Where there may be no memory for a message, or a signal came.
+void complain_plainly(std::string_view text) {
+  if (::write(2, tool_name.data(), tool_name.size()) > 0 &&
+      ::write(2, text.data(), text.size()) > 0) {
+  }
+}
+
+int out_of_memory() {
+  complain_plainly(": out of memory\n");
+  return kFailed;
+}
+
+std::terminate_handler usual_terminate = std::abort;
+
+// Some destructors allocate, as those of JSON values do, and may not throw.
+void end_at_terminate() {
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::bad_alloc&) {
+    ::_exit(out_of_memory());
+  } catch (...) {
+  }
+  usual_terminate();
+}
+
 // A closed standard stream would lend its number to the next file opened, and an answer could end
 // up there. The stand-ins refuse what the stream is for.
 void occupy_standard_descriptors() {
@@ -49,11 +75,8 @@ void occupy_standard_descriptors() {
 // Files are mapped, and one that is cut off by somebody while it is read ends the process. Whatever
 // was not complete has no name yet.
 extern "C" void end_at_bus_error(int) {
-  constexpr char kText[] =
-      ": a model, state or pool entry was cut off while it was read, or its disk failed\n";
-  if (::write(2, tool_name.data(), tool_name.size()) > 0 &&
-      ::write(2, kText, sizeof kText - 1) > 0) {
-  }
+  complain_plainly(
+      ": a model, state or pool entry was cut off while it was read, or its disk failed\n");
   ::_exit(kFailed);
 }
 
@@ -196,6 +219,10 @@ int run_body(CLI::App& app, int argc, char** argv, const std::function<int()>& b
     refuse_empty_values(app, argc, argv);
     for (CLI::Option* option : app.get_options()) {  // "--quiet=false" is no way to say nothing
       if (option->get_type_name().empty()) option->disable_flag_override();
+      // "--stats=a --stats=b": CLI11 takes the last value of a flag.
+      if (option->get_type_name().starts_with("[=")) {
+        option->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+      }
     }
     app.parse(argc, argv);
     return body();
@@ -209,13 +236,25 @@ int run_body(CLI::App& app, int argc, char** argv, const std::function<int()>& b
     complain(with_likely_meaning(app, with_variable(app, error.what())));
     return error.kind() == ErrorKind::usage ? kUsage : kFailed;
   } catch (const std::bad_alloc&) {
-    complain("out of memory");
+    return out_of_memory();
   } catch (const std::length_error&) {  // a container asked for more than there can be
-    complain("out of memory");
+    return out_of_memory();
   } catch (const std::exception& error) {
     complain(error.what());
+    return kFailed;
   }
-  return kFailed;
+}
+
+// The body, and its output to the end.
+int run_and_flush(CLI::App& app, int argc, char** argv, const std::function<int()>& body) {
+  const int code = run_body(app, argc, argv, body);
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (code != kFailed && code != kUsage && (!flushed || std::ferror(stdout) != 0)) {
+    complain(fmt::format("standard output: {}", errno != 0 ? std::strerror(errno) : "write error"));
+    return kFailed;
+  }
+  return code;
 }
 
 }  // namespace
@@ -227,19 +266,16 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body) 
   struct sigaction cut {};
   cut.sa_handler = end_at_bus_error;
   ::sigaction(SIGBUS, &cut, nullptr);
+  usual_terminate = std::set_terminate(end_at_terminate);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is then an error like a full disk
   tool_name = app.get_name();
   command_line.assign(argv + 1, argv + argc);
-  add_common_options(app);
-  const int code = run_body(app, argc, argv, body);
-
-  errno = 0;
-  const bool flushed = std::fflush(stdout) == 0;
-  if (code != kFailed && code != kUsage && (!flushed || std::ferror(stdout) != 0)) {
-    complain(fmt::format("standard output: {}", errno != 0 ? std::strerror(errno) : "write error"));
-    return kFailed;
+  try {
+    add_common_options(app);
+    return run_and_flush(app, argc, argv, body);
+  } catch (const std::bad_alloc&) {  // while another failure was told
+    return out_of_memory();
   }
-  return code;
 }
 
 bool on_command_line(std::string_view option) {

@@ -18,6 +18,7 @@
 
 #include "device/ops.h"
 #include "error.h"
+#include "files/line_log.h"
 #include "files/temporary_file.h"
 #include "files/token_files.h"
 #include "files/token_lines.h"
@@ -85,6 +86,12 @@ CLI::Option* add_bytes(CLI::App& app, const std::string& name, T& value, std::in
   return app.add_option_function<std::string>(name, take, description)->type_name("BYTES");
 }
 
+// Every option that names something to read says so: then no output may replace it, and no tool
+// has to keep a list.
+CLI::Option* names_source(CLI::Option* option);
+void add_source(const std::string& file);
+void add_source_pool(const std::string& folder);
+
 // --pool, for every tool that has it; TL_POOL is its default.
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description);
 
@@ -121,6 +128,8 @@ struct LoopOptions {       // --loops, --kv, --cache-window, --prefill-chunk, --
   // --kv, else what the environment says, else f16. In the store-h modes the plan says which, and
   // this is f16.
   KvMode kv_mode() const;
+  // What said so, such as "--kv h8" or "TINYLOOP_KV_H_MODE=h8".
+  std::string storage_setting() const;
   // Warns if there are more loops than the model was trained with.
   LoopPlan plan(const ModelConfig& config) const;
   std::int64_t chunk() const;  // prompt positions computed at once
@@ -173,9 +182,9 @@ struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
 
 struct BatchFlags {  // --lanes, --memory, --schedule, --group, --shard
   void add(CLI::App& app);
-  BatchOptions options() const;  // but for what other groups say
-  LineShare share() const;       // of the input's lines
-  bool guesses_memory() const;   // --lanes auto without --memory: half of the host's
+  // But for what other groups say. With --lanes auto and no --memory half of the host's is guessed.
+  BatchOptions options() const;
+  LineShare share() const;  // of the input's lines
 
  private:
   std::string lanes_ = "16", memory_, schedule_ = "continuous", group_ = "prefix", shard_;
@@ -197,20 +206,20 @@ struct StopFlags {  // -n, --max-tokens, --eos, --ignore-eos, --stop
 // What ended an answer, as a part of its record: ,"matched":[...] or nothing.
 std::string matched_json(const StopReason& stop);
 
+inline constexpr const char* kStandardInput = "standard input";
+
 // --input-format and FILE...; no file and a terminal on stdin is refused with a hint.
 struct InputOptions {
   std::vector<std::string> files;
   std::string format;  // empty: text
   // `otherwise`: what there is without FILE.
-  void add(CLI::App& app, const std::string& otherwise = "standard input");
+  void add(CLI::App& app, const std::string& otherwise = kStandardInput);
   bool format_given() const { return !format.empty(); }
   // Reads every sequence of every file; the first wrong line throws Error(usage). An empty line is
   // refused too, and so is a file without any.
   std::vector<TokenLine> read_all(TokenLimits limits) const;
   // Calls `take` for each sequence as it is read, with the same checks.
   void for_each(TokenLimits limits, const std::function<void(TokenLine)>& take) const;
-  // What an output may not replace: the files, standard input where there is none, and the model.
-  std::vector<std::string> sources(const std::string& model) const;
   // Calls `take` for each line, wrong and empty ones included.
   void for_each_line(TokenLimits limits, const std::function<void(TokenLine)>& take) const;
   TokenFormat token_format() const { return parse_token_format(format.empty() ? "text" : format); }
@@ -228,19 +237,28 @@ void for_line(const TokenLine& line, const std::function<void()>& work);
 struct OutputName {
   std::string_view option;
   std::string path;
+  bool only_file = false;  // a device or a pipe will not do
 };
-// Before any work: throws Error(usage) naming the option if an output would replace one of the
-// inputs, is a folder, or if two of them are one file; Error(io) if its folder is not there.
-void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std::string>& inputs);
+// Whether it goes where messages and progress go, by whatever name; /dev/null takes all.
+bool is_standard_error(const OutputName& output);
+// Before any work: throws Error(usage) naming the option if an output would replace what is read
+// (by options, or `inputs`), is a folder, or if two of them are one file, or if a stream goes to
+// what is read, or if it is a device where only a file will do; Error(io) if its folder is not
+// there.
+void check_outputs(const std::vector<OutputName>& outputs,
+                   const std::vector<std::string>& inputs = {});
 
-// A stream that stands already (stdout, stderr, a device, a pipe) or a file that gets its name at
-// the end.
+// What becomes of a file: it gets its name when it is complete, or it is there from the beginning
+// and grows by whole lines, as a new one or behind those that are there.
+enum class FileKind { whole, new_log, further_log };
+
+// A stream that stands already (stdout, stderr, a device, a pipe) or a file.
 class Sink {
  public:
   // "-" is `standard`, called `name` in messages. Throws Error(usage) naming `option` if the file
-  // is one of the inputs ("-" among them is standard input) or a folder.
+  // is read by an option or a folder.
   void open(const std::string& path, std::FILE* standard, std::string_view name,
-            std::string_view option, const std::vector<std::string>& inputs);
+            std::string_view option, FileKind kind = FileKind::whole);
   // Throws Error(io), such as "standard output: No space left on device".
   void write(std::string_view text);
   void flush();
@@ -251,6 +269,7 @@ class Sink {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> owned_{nullptr, std::fclose};
   std::FILE* stream_ = nullptr;
   std::unique_ptr<AtomicFile> file_;
+  std::unique_ptr<LineLog> log_;
 };
 
 // Writes the answer to standard output or, with --output FILE, to a file that appears complete or
@@ -265,7 +284,7 @@ class Output {
   OutputName name() const { return {"--output", path_}; }
   // The file itself where the path is a link to one.
   std::string real_path() const;
-  void open(const std::vector<std::string>& inputs);  // before the first write
+  void open();  // before the first write
   void write(std::string_view text) { sink_.write(text); }
   void flush() { sink_.flush(); }
   void finish() { sink_.finish(); }
@@ -275,15 +294,17 @@ class Output {
   Sink sink_;
 };
 
-// Statistics: one JSON object a line on standard error or, with --stats=FILE, in a file.
+// Statistics: one JSON object a line on standard error or, with --stats=FILE, in a file, where each
+// line is as soon as it is written.
 class StatsOutput {
  public:
   void add(CLI::App& app);  // --stats[=FILE]
   bool wanted() const { return !path_.empty(); }
   OutputName name() const { return {"--stats", path_ == "true" ? "-" : path_}; }
-  // Each does nothing unless statistics are wanted.
-  void open(const std::vector<std::string>& inputs = {});  // before the first write
-  void write(std::string_view line);                       // with its line end
+  // Each does nothing unless statistics are wanted. Before the first write; `go_on`: what the file
+  // holds stays.
+  void open(bool go_on = false);
+  void write(std::string_view line);  // with its line end
   void finish();
 
  private:

@@ -75,7 +75,10 @@ BatchOptions BatchFlags::options() const {
   if (lanes_ == kAuto) {
     // The memory decides how many of these are in use: many short jobs or a few long ones.
     options.lanes = kAutoLanes;
-    if (memory_.empty()) options.memory = static_cast<std::size_t>(available_memory() / 2);
+    options.memory_guessed = memory_.empty();
+    if (options.memory_guessed) {
+      options.memory = static_cast<std::size_t>(std::max<std::int64_t>(1, available_memory() / 2));
+    }
     return options;
   }
   const auto lanes = parse_count(lanes_);
@@ -86,8 +89,6 @@ BatchOptions BatchFlags::options() const {
   options.lanes = static_cast<std::int32_t>(*lanes);
   return options;
 }
-
-bool BatchFlags::guesses_memory() const { return lanes_ == kAuto && memory_.empty(); }
 
 LineShare BatchFlags::share() const {
   if (shard_.empty()) return {};

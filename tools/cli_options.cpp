@@ -150,11 +150,16 @@ std::size_t parse_bytes(std::string_view option, std::string_view text, std::int
 }
 
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description) {
-  return app.add_option("--pool", folder, description)->type_name("DIR")->envname("TL_POOL");
+  return app.add_option("--pool", folder, description)
+      ->each(add_source_pool)
+      ->type_name("DIR")
+      ->envname("TL_POOL");
 }
 
 void ModelOptions::add(CLI::App& app) {
-  app.add_option("-m,--model", path, "The model, a .tinyloop file")->type_name("MODEL")->required();
+  names_source(app.add_option("-m,--model", path, "The model, a .tinyloop file"))
+      ->type_name("MODEL")
+      ->required();
   add_number(app, "--threads", threads, 0, 4096,
              "Threads; 0: as many as the CPUs this process may use")
       ->default_str("0")
@@ -182,8 +187,8 @@ std::unique_ptr<Ops> DeviceOptions::make_ops(int threads) const {
   if (backend == "cuda") {
     for (const char* option : {"--isa", "--threads"}) {
       if (on_command_line(option)) {
-        throw Error(ErrorKind::usage, "{} and --backend cuda exclude each other: it is of the CPU",
-                    option);
+        throw Error(ErrorKind::usage, "{} and {} exclude each other: it is of the CPU", option,
+                    on_command_line("--backend") ? "--backend cuda" : "TL_BACKEND=cuda");
       }
     }
   } else if (backend == "cpu" && gpu_memory > 0) {
@@ -210,6 +215,9 @@ void LoopOptions::add_without_loops(CLI::App& app) {
   app.add_option("--init-state", initial_state,
                  "Initial state, for models where it is free: zero, seed:N or an .npy file; "
                  "default: seed:0")
+      ->each([](const std::string& text) {
+        if (text != "zero" && !text.starts_with("seed:")) add_source(text);
+      })
       ->type_name("STATE");
 }
 
@@ -250,6 +258,13 @@ std::string LoopOptions::storage() const {
                 int8 && int4 ? "TINYLOOP_KV_INT4" : "TINYLOOP_KV_H_MODE");
   }
   return int8 ? "int8" : int4 ? "int4" : hidden.empty() ? "f16" : hidden;
+}
+
+std::string LoopOptions::storage_setting() const {
+  if (!kv.empty()) return "--kv " + kv;
+  const std::string mode = storage();
+  return mode == "int8" || mode == "int4" || mode == "f16" ? "--kv " + mode
+                                                           : "TINYLOOP_KV_H_MODE=" + mode;
 }
 
 KvMode LoopOptions::kv_mode() const {

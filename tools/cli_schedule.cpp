@@ -62,6 +62,7 @@ ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPl
   const std::string path = speculative.size() > kAuto.size() + 1
                                ? speculative.substr(kAuto.size() + 1)
                                : profile_path(model.path());
+  add_source(path);
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown)) {
     // Beside the model there need not be one; a name that was given should be right.

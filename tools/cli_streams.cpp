@@ -23,7 +23,7 @@ bool file_status(const std::string& path, struct stat& status) {
 // One spelling for all ways to name a file that need not be there.
 std::filesystem::path whole_path(const std::string& path) {
   std::error_code unknown;  // then the spelling has to do
-  const std::filesystem::path whole = std::filesystem::absolute(path, unknown);
+  const std::filesystem::path whole = std::filesystem::absolute(follow_links(path), unknown);
   const std::filesystem::path canonical = std::filesystem::weakly_canonical(whole, unknown);
   return canonical.empty() ? whole : canonical;
 }
@@ -42,30 +42,73 @@ std::FILE* stream_to(const struct stat& file) {
   return nullptr;
 }
 
-// Throws Error(usage) naming `option` if writing `path` would replace one of the inputs, whatever
-// its name ("-" among them is standard input).
-void refuse_inputs(const std::string& path, std::string_view option,
-                   const std::vector<std::string>& inputs) {
+// What this process reads, by whatever option.
+std::vector<std::string> source_files, source_pools;
+const InputOptions* source_lines = nullptr;
+
+// These and the inputs that no option names; "-" among them is standard input.
+std::vector<std::string> all_sources(const std::vector<std::string>& inputs) {
+  std::vector<std::string> all = source_files;
+  all.insert(all.end(), inputs.begin(), inputs.end());
+  if (source_lines != nullptr && source_lines->files.empty()) all.emplace_back("-");
+  return all;
+}
+
+bool is_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
+         folder.end();
+}
+
+// Throws Error(usage) naming `option` if writing `path` would replace what is read, whatever its
+// name.
+void refuse_sources(const std::string& path, std::string_view option,
+                    const std::vector<std::string>& inputs = {}) {
   struct stat status, other;
   const bool exists = file_status(path, status);
-  for (const std::string& input : inputs) {
+  for (const std::string& input : all_sources(inputs)) {
     if (input == path || (exists && file_status(input, other) && S_ISREG(status.st_mode) &&
                           same_file(status, other))) {
       throw Error(ErrorKind::usage, "{} {}: the file is also an input", option, path);
+    }
+  }
+  if (exists && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return;
+  for (const std::string& pool : source_pools) {
+    if (is_within(whole_path(path), whole_path(pool))) {
+      throw Error(ErrorKind::usage, "{} {}: it is in the pool {}", option, path, pool);
+    }
+  }
+}
+
+// The same for a stream that goes to what is read: it would read its own answers and never end.
+void refuse_sources(std::FILE* stream, std::string_view name,
+                    const std::vector<std::string>& inputs = {}) {
+  struct stat status, other;
+  if (::fstat(::fileno(stream), &status) != 0 || !S_ISREG(status.st_mode)) return;
+  for (const std::string& input : all_sources(inputs)) {
+    if (file_status(input, other) && same_file(status, other)) {
+      throw Error(ErrorKind::usage, "{}: the file is also an input, {}", name,
+                  input == "-" ? "standard input" : input);
     }
   }
 }
 
 }  // namespace
 
+void add_source(const std::string& file) { source_files.push_back(file); }
+
+void add_source_pool(const std::string& folder) { source_pools.push_back(folder); }
+
+CLI::Option* names_source(CLI::Option* option) { return option->each(add_source); }
+
 void InputOptions::add(CLI::App& app, const std::string& otherwise) {
   app.add_option("--input-format", format, "How the input is written; default: text")
       ->check(CLI::IsMember({"text", "jsonl", "u16", "i32", "npy"}))
       ->type_name("FORMAT");
-  app.add_option(
-         "FILE", files,
-         fmt::format("Sequences of token ids, - for standard input; without FILE: {}", otherwise))
-      ->type_name("");
+  CLI::Option* sequences = app.add_option(
+      "FILE", files,
+      fmt::format("Sequences of token ids, - for standard input; without FILE: {}", otherwise));
+  names_source(sequences)->type_name("");
+  if (otherwise == kStandardInput) source_lines = this;
 }
 
 void InputOptions::check_readable() const {
@@ -139,17 +182,16 @@ void for_line(const TokenLine& line, const std::function<void()>& work) {
   }
 }
 
-std::vector<std::string> InputOptions::sources(const std::string& model) const {
-  std::vector<std::string> all = files.empty() ? std::vector<std::string>{"-"} : files;
-  all.push_back(model);
-  return all;
-}
-
 void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std::string>& inputs) {
   for (auto output = outputs.begin(); output != outputs.end(); ++output) {
-    const auto& [option, path] = *output;
+    const auto& [option, path, only_file] = *output;
+    if (path == "-") {
+      const bool answer = option != "--stats";
+      refuse_sources(answer ? stdout : stderr, answer ? "standard output" : "standard error",
+                     inputs);
+    }
     if (path.empty() || path == "-") continue;
-    refuse_inputs(path, option, inputs);
+    refuse_sources(path, option, inputs);
     struct stat status;
     const bool exists = file_status(path, status);
     if (exists && S_ISDIR(status.st_mode)) {
@@ -159,6 +201,9 @@ void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std
     struct stat folder_status;
     if (!exists && !folder.empty() && !file_status(folder.string(), folder_status)) {
       throw Error(ErrorKind::io, "{} {}: {}", option, path, std::strerror(ENOENT));
+    }
+    if (exists && !S_ISREG(status.st_mode) && only_file) {
+      throw Error(ErrorKind::usage, "{} {}: is not a regular file", option, path);
     }
     if (exists && !S_ISREG(status.st_mode)) continue;  // a device or pipe takes what comes
     for (auto other = outputs.begin(); other != output; ++other) {
@@ -175,29 +220,38 @@ void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std
   }
 }
 
+bool is_standard_error(const OutputName& output) {
+  if (output.path.empty() || output.path == "-")
+    return output.path == "-" && output.option == "--stats";
+  struct stat status, error;
+  if (!file_status(output.path, status) || ::fstat(STDERR_FILENO, &error) != 0) return false;
+  return same_file(status, error) && (!S_ISCHR(error.st_mode) || ::isatty(STDERR_FILENO) != 0);
+}
+
 void Sink::open(const std::string& path, std::FILE* standard, std::string_view name,
-                std::string_view option, const std::vector<std::string>& inputs) {
+                std::string_view option, FileKind kind) {
   name_ = path == "-" ? std::string(name) : path;
   if (path == "-") {
+    refuse_sources(standard, name);
     stream_ = standard;
     return;
   }
   struct stat status;
-  if (!file_status(path, status)) {
-    refuse_inputs(path, option, inputs);
-    file_ = std::make_unique<AtomicFile>(path);
-    return;
-  }
+  const auto make_file = [&] {
+    refuse_sources(path, option);
+    if (kind == FileKind::whole) {
+      file_ = std::make_unique<AtomicFile>(path);
+    } else {
+      log_ = std::make_unique<LineLog>(path, kind == FileKind::further_log);
+    }
+  };
+  if (!file_status(path, status)) return make_file();
   if (S_ISDIR(status.st_mode)) {
     throw Error(ErrorKind::usage, "{} {}: {}", option, path, std::strerror(EISDIR));
   }
   stream_ = stream_to(status);
-  if (stream_ != nullptr) return;
-  if (S_ISREG(status.st_mode)) {
-    refuse_inputs(path, option, inputs);
-    file_ = std::make_unique<AtomicFile>(path);
-    return;
-  }
+  if (stream_ != nullptr) return refuse_sources(stream_, option);
+  if (S_ISREG(status.st_mode)) return make_file();
   // A device or a pipe is written, not replaced.
   owned_.reset(std::fopen(path.c_str(), "we"));
   if (!owned_) throw Error(ErrorKind::io, "{}: {}", path, std::strerror(errno));
@@ -206,13 +260,14 @@ void Sink::open(const std::string& path, std::FILE* standard, std::string_view n
 
 void Sink::write(std::string_view text) {
   if (file_) return file_->write(text);
+  if (log_) return log_->write(text);
   if (std::fwrite(text.data(), 1, text.size(), stream_) != text.size()) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
   }
 }
 
 void Sink::flush() {
-  if (!file_ && std::fflush(stream_) != 0) {
+  if (stream_ != nullptr && std::fflush(stream_) != 0) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
   }
 }
@@ -223,6 +278,7 @@ void Sink::finish() {
     file_.reset();
     return;
   }
+  if (log_) return log_->close();
   flush();
   if (owned_ && std::fclose(owned_.release()) != 0) {
     throw Error(ErrorKind::io, "{}: {}", name_, std::strerror(errno));
@@ -235,9 +291,7 @@ void Output::add(CLI::App& app) {
       ->type_name("FILE");
 }
 
-void Output::open(const std::vector<std::string>& inputs) {
-  sink_.open(path_, stdout, "standard output", "--output", inputs);
-}
+void Output::open() { sink_.open(path_, stdout, "standard output", "--output"); }
 
 bool Output::makes_file() const {
   struct stat status;
@@ -258,10 +312,11 @@ void StatsOutput::add(CLI::App& app) {
       ->type_name("[=FILE]");
 }
 
-void StatsOutput::open(const std::vector<std::string>& inputs) {
+void StatsOutput::open(bool go_on) {
   if (!wanted()) return;
   // CLI11 calls a flag without a value "true"; a file of that name is ./true
-  sink_.open(path_ == "true" ? "-" : path_, stderr, "standard error", "--stats", inputs);
+  sink_.open(path_ == "true" ? "-" : path_, stderr, "standard error", "--stats",
+             go_on ? FileKind::further_log : FileKind::new_log);
 }
 
 void StatsOutput::write(std::string_view line) {

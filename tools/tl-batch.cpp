@@ -39,10 +39,11 @@ void check_options(Options& options) {
     throw Error(ErrorKind::usage,
                 "--continue needs --output FILE: only beside a file is a journal");
   }
-  if (options.progress.as_json() && options.stats.name().path == "-") {
+  for (const cli::OutputName& output : {options.stats.name(), options.output.name()}) {
+    if (!options.progress.as_json() || !cli::is_standard_error(output)) continue;
     throw Error(ErrorKind::usage,
-                "--progress json and --stats exclude each other on one stream: name a file, "
-                "--stats=FILE");
+                "--progress json and {0} exclude each other on one stream: name a file, {0}=FILE",
+                output.option);
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
   const bool by_key = options.batch.options().grouping == BatchGrouping::key;
@@ -51,16 +52,25 @@ void check_options(Options& options) {
   }
 }
 
-std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, KvMode kv) {
+// What is wrong with it is told now, since a batch may be long; `told`: what look-ups would say of
+// it.
+std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, KvMode kv,
+                                    std::string& told) {
   if (options.pool.empty()) return std::nullopt;
   std::optional<PrefixPool> pool(std::in_place, options.pool, cache_identity(forward, kv));
-  if (options.pool_min_share == 0) return pool;
+  if (options.pool_min_share == 0) {
+    told = pool->lookup({}, false).warning;
+    if (!told.empty()) cli::warn(told);
+    return pool;
+  }
   try {
     const std::string warning = pool->prepare();
     if (!warning.empty()) cli::warn(warning);
   } catch (const Error& error) {
     cli::warn(error.what());
-    if (!pool->lookup({}, false).usable) pool.reset();
+    const PoolMatch nothing = pool->lookup({}, false);
+    told = nothing.warning;
+    if (!nothing.usable) pool.reset();
   }
   return pool;
 }
@@ -82,10 +92,18 @@ void take_over(const RecordJournal& journal, Options& options) {
   }
 }
 
-void copy_records(RecordJournal& journal, LineShare share, Options& options,
-                  const std::vector<std::string>& sources) {
+// A journal that holds no record is of no use, and the next run need not be told of it. But beside
+// an older output of that name it says that this one is not what the run was to give.
+void leave_journal(RecordJournal& journal, const std::string& output, bool found, bool refused) {
+  std::error_code unknown;
+  if (journal.records() > 0) return;
+  if (std::filesystem::exists(output, unknown) && (found || !refused)) return;
+  journal.remove();
+}
+
+void copy_records(RecordJournal& journal, LineShare share, Options& options) {
   journal.sync();
-  options.output.open(sources);
+  options.output.open();
   const auto write = [&](std::string_view record) { options.output.write(record); };
   if (options.unordered) {
     journal.copy(write);
@@ -129,15 +147,14 @@ int run(Options& options) {
   const bool to_file = options.output.makes_file();
   const std::string path = options.output.name().path;
   const std::string journal_path = options.output.real_path() + ".journal";
-  const std::vector<std::string> sources = options.input.sources(options.model.path);
   std::vector<cli::OutputName> outputs = {options.output.name(), options.stats.name()};
   if (to_file) outputs.push_back({"the journal of --output", journal_path});
-  cli::check_outputs(outputs, sources);
+  cli::check_outputs(outputs);
   std::error_code unknown;
-  if (options.go_on && !std::filesystem::exists(journal_path, unknown) &&
-      std::filesystem::exists(path, unknown)) {
+  const bool journal_found = to_file && std::filesystem::exists(journal_path, unknown);
+  if (options.go_on && !journal_found && std::filesystem::exists(path, unknown)) {
     cli::warn(path + " is complete: there is nothing to continue");
-    options.stats.open(sources);
+    options.stats.open(true);
     write_summary(options, batch, {}, 0, 0.0);
     options.stats.finish();
     return cli::kDone;
@@ -157,24 +174,24 @@ int run(Options& options) {
   // How long the requests are shows as they are read.
   check_memory(*ops, memory_need(model, plan, batch.kv, rows, slots, kBlock));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
-  if (const auto left = ops->memory_left(); left && options.batch.guesses_memory()) {
-    batch.memory = *left / 2;
+  if (const auto left = ops->memory_left(); left && batch.memory_guessed) {
+    batch.memory = std::max<std::size_t>(1, *left / 2);
   }
-  std::optional<PrefixPool> pool = open_pool(options, forward, batch.kv);
+  std::string told_of_pool;
+  std::optional<PrefixPool> pool = open_pool(options, forward, batch.kv, told_of_pool);
   if (pool) {
     batch.pool = &*pool;
   } else {
     batch.pool_min_share = 0;
   }
 
-  options.stats.open(sources);
   std::optional<RecordJournal> journal;
   if (to_file) {
     journal.emplace(journal_path);
     take_over(*journal, options);
     batch.sampling = options.sampling.options();
   } else {
-    options.output.open(sources);
+    options.output.open();
   }
 
   std::optional<std::int64_t> total;
@@ -198,7 +215,9 @@ int run(Options& options) {
   };
   BatchStats stats;
   try {
+    const bool records = journal && journal->records() > 0;
     if (journal) journal->begin(cli::settings_of(options, forward, batch));
+    options.stats.open(records);
     stats = generate_batch(
         forward, batch, [&] { return work.next(); },
         [&](const BatchOutcome& outcome) { work.done(outcome); },
@@ -206,19 +225,22 @@ int run(Options& options) {
           update(now);
           options.progress.show(state);
         });
+  } catch (const Error& error) {
+    options.progress.make_room();
+    if (journal) leave_journal(*journal, path, journal_found, error.kind() == ErrorKind::usage);
+    throw;
   } catch (...) {
     options.progress.make_room();
-    // Nothing is lost with a journal that holds nothing, and the next run need not be told of it.
-    if (journal && journal->records() == 0) journal->remove();
+    if (journal) leave_journal(*journal, path, journal_found, false);
     throw;
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   update(stats);
   options.progress.finish(state);
-  if (!stats.warning.empty()) cli::warn(stats.warning);
+  if (!stats.warning.empty() && stats.warning != told_of_pool) cli::warn(stats.warning);
 
-  if (journal) copy_records(*journal, share, options, sources);
+  if (journal) copy_records(*journal, share, options);
   options.output.finish();
   if (journal) journal->remove();
   write_summary(options, batch, stats, work.earlier(), seconds);

@@ -189,6 +189,9 @@ int bench(Options& options) {
   if (options.json && options.csv) {
     throw Error(ErrorKind::usage, "--json and --csv exclude each other: one form of the table");
   }
+  if (options.input.files.empty() && options.input.format_given()) {
+    throw Error(ErrorKind::usage, "--input-format needs a FILE: without one the ids are random");
+  }
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
@@ -214,12 +217,11 @@ int bench(Options& options) {
     check(schedule, config, plan, ExitRule(), 0, "--schedule");
     rows = std::max(rows, schedule.rows(plan.loops));
   }
-  const std::vector<std::string> sources = options.input.sources(options.model.path);
   const std::string profile =
       options.profile == "true" ? cli::profile_path(options.model.path) : options.profile;
-  cli::check_outputs({options.output.name(), {"--plot", options.plot}, {"--save-profile", profile}},
-                     sources);
-  options.output.open(sources);
+  cli::check_outputs(
+      {options.output.name(), {"--plot", options.plot, true}, {"--save-profile", profile, true}});
+  options.output.open();
   const auto ops = options.model.make_ops();
   const std::vector<std::vector<TokenId>> prompts = prompts_of(options, config);
   std::int64_t longest = 1;

@@ -276,6 +276,27 @@ std::string shape_json(const ModelConfig& c) {
       c.coda_layers, c.default_loops, c.vocab);
 }
 
+// An option of the command line that only parts which are not measured would obey.
+void check_parts(const Options& options) {
+  struct Use {
+    const char* option;
+    std::vector<std::string_view> parts;
+  };
+  std::vector<std::string_view> looped = {"prefill", "decode"};
+  if (options.loops.size() > 1) looped.emplace_back("growth");
+  for (const auto& [option, parts] : {Use{"--prefill", {"prefill"}},
+                                      {"--context", {"decode", "growth"}},
+                                      {"--rows", {"passes"}},
+                                      {"--kv", {"prefill", "decode", "passes", "growth"}},
+                                      {"--loops", looped}}) {
+    if (!cli::on_command_line(option)) continue;
+    if (std::ranges::any_of(parts, [&](auto part) { return options.wants(part); })) continue;
+    const bool growth = options.wants("growth") && parts == looped;
+    throw Error(ErrorKind::usage, "{} is for {}, which --only leaves out{}", option,
+                fmt::join(parts, " and "), growth ? "; growth takes two numbers or more" : "");
+  }
+}
+
 int bench(Options& options) {
   if (options.model.empty() == options.shape.empty()) {
     throw Error(ErrorKind::usage, "give either --model or --shape");
@@ -287,6 +308,7 @@ int bench(Options& options) {
   if (options.json && options.csv) {
     throw Error(ErrorKind::usage, "--json and --csv exclude each other: one form at a time");
   }
+  check_parts(options);
   if (options.kv.empty()) options.kv = {cli::LoopOptions().kv_mode()};  // by the environment
   const bool random = options.model.empty();
   if (random && options.types.empty()) options.types = {WeightType::f16};
@@ -313,8 +335,7 @@ int bench(Options& options) {
     config = models.front().config();
   }
   settle(options, config);
-  options.output.open(random ? std::vector<std::string>{}
-                             : std::vector<std::string>{options.model});
+  options.output.open();
   Progress progress(options.quiet->count() == 0);
   if (options.csv) options.output.write(kCsvHeader);
   if (options.json) {
@@ -375,7 +396,8 @@ int bench(Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Measures the engine's speed and the machine's limits, in turn.", "tl-bench-speed");
-  app.add_option("-m,--model", options.model, "The model, a .tinyloop file")->type_name("MODEL");
+  cli::names_source(app.add_option("-m,--model", options.model, "The model, a .tinyloop file"))
+      ->type_name("MODEL");
   app.add_option("--shape", options.shape,
                  "In place of a model: random weights of dim=N,ffn=N,heads=N,layers=N,vocab=N"
                  "[,kv-heads=N,head-dim=N,loops=N,prelude=N,coda=N]")

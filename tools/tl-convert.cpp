@@ -118,7 +118,7 @@ int convert(Options& options, bool progress) {
   for (const auto& entry : std::filesystem::directory_iterator(options.folder, unreadable)) {
     sources.push_back(entry.path().string());
   }
-  cli::check_outputs({{"OUT", options.out}}, sources);
+  cli::check_outputs({{"OUT", options.out, true}, {"the report", "-"}}, sources);
   ImportOptions request;
   if (options.dtype != "keep") request.type = parse_weight_type(options.dtype);
   if (options.loop_layers) {

@@ -196,9 +196,10 @@ void answer_line(Options& options, Engine& engine, const TokenLine& line) {
 }
 
 // What cannot go together with a saved state, by name.
-void check_states(const Options& options) {
+void check_states(Options& options) {
   const std::string name = options.resume.empty() ? "--save-state" : "--resume";
   if (options.resume.empty() && options.save_state.empty()) return;
+  if (!cli::on_command_line("--pool")) options.pool.clear();  // a default that cannot be obeyed
   const auto exclude = [&](bool given, std::string_view other, std::string_view why) {
     if (given) throw Error(ErrorKind::usage, "{} and {} exclude each other: {}", name, other, why);
   };
@@ -209,6 +210,8 @@ void check_states(const Options& options) {
   exclude(options.stream && !options.save_state.empty(), "--stream",
           "a state is of one prompt, and a stream may have any number of them");
   exclude(!options.input.files.empty() && !options.resume.empty(), "a FILE",
+          "the prompt is in the saved state");
+  exclude(options.input.format_given() && !options.resume.empty(), "--input-format",
           "the prompt is in the saved state");
 }
 
@@ -253,18 +256,18 @@ int run(Options& options) {
   if (options.stream && options.jsonl) {
     throw Error(ErrorKind::usage, "--stream and --jsonl exclude each other: a record is one line");
   }
+  check_states(options);
   if (options.pool.empty() && (options.pool_add || options.no_crop)) {
     throw Error(ErrorKind::usage, "{} needs --pool", options.pool_add ? "--pool-add" : "--no-crop");
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
-  check_states(options);
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
   if (plan.stored_hidden != HiddenMode::none && !(options.resume + options.save_state).empty()) {
     throw Error(ErrorKind::usage,
-                "--{} and a store-h mode exclude each other: a saved state keeps keys and values",
-                options.resume.empty() ? "save-state" : "resume");
+                "--{} and {} exclude each other: a saved state keeps keys and values",
+                options.resume.empty() ? "save-state" : "resume", options.loop.storage_setting());
   }
   InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
   validate(options.sampling.options(), config.vocab);
@@ -272,13 +275,10 @@ int run(Options& options) {
   const TokenLimits limits{config.vocab, config.context};
   const auto ops = options.model.make_ops();
   const cli::ScheduleOptions::Choice choice = options.schedule.choose(model, plan, *ops);
-  const std::vector<std::string> sources = options.input.sources(options.model.path);
   cli::check_outputs(
-      {options.output.name(), options.stats.name(), {"--save-state", options.save_state}},
-      options.resume.empty() ? sources
-                             : std::vector<std::string>{options.model.path, options.resume});
-  options.output.open(sources);
-  options.stats.open(sources);
+      {options.output.name(), options.stats.name(), {"--save-state", options.save_state, true}});
+  options.output.open();
+  options.stats.open();
 
   std::vector<TokenLine> lines;
   std::int64_t longest = limits.longest;
@@ -341,8 +341,8 @@ int main(int argc, char** argv) {
   app.add_option("--save-state", options.save_state,
                  "Keep the one prompt as it stands after its last loop, for --resume")
       ->type_name("FILE");
-  app.add_option("--resume", options.resume,
-                 "Continue a saved prompt, running only the loops it lacks")
+  cli::names_source(app.add_option("--resume", options.resume,
+                                   "Continue a saved prompt, running only the loops it lacks"))
       ->type_name("FILE");
   app.add_flag("--only-new", options.only_new, "Leave the prompt out of the answer");
   app.add_flag("--stream", options.stream,

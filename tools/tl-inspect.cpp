@@ -256,13 +256,19 @@ int inspect(Options& options) {
     throw Error(ErrorKind::usage, "{}: a prompt is read with --trace only",
                 options.input.files.front());
   }
+  for (const char* option : {"--kv", "--init-state", "--prefill-chunk", "--input-format",
+                             "--threads", "--backend", "--gpu-memory", "--isa"}) {
+    if (!options.trace && cli::on_command_line(option)) {
+      throw Error(ErrorKind::usage, "{} needs --trace: nothing else computes", option);
+    }
+  }
   if (options.trace && (options.verify || options.length > 0)) {
     throw Error(ErrorKind::usage, "--trace and {} exclude each other: run them one by one",
                 options.verify ? "--verify" : "--length");
   }
   const Model model = options.model.open();
   if (options.verify) model.verify();
-  options.output.open(options.input.sources(options.model.path));
+  options.output.open();
   if (options.trace) {
     trace_lines(options, model);
   } else {
@@ -282,11 +288,8 @@ int main(int argc, char** argv) {
   options.model.add(app);
   options.input.add(app);
   options.loop.add(app);
-  CLI::Option* trace = app.add_flag("--trace", options.trace,
-                                    "Show what each loop does to the last position of each prompt");
-  for (const char* name : {"--kv", "--init-state", "--prefill-chunk", "--input-format"}) {
-    app.get_option(name)->needs(trace);
-  }
+  app.add_flag("--trace", options.trace,
+               "Show what each loop does to the last position of each prompt");
   app.add_flag("--json", options.json, "Write JSON instead of a table");
   app.add_flag("--verify", options.verify, "Read all weights and compare them with their hashes");
   cli::add_number(app, "--length", options.length, 1, std::int64_t{1} << 40,

@@ -114,7 +114,7 @@ int evict_entries(Options& options) {
       chosen.push_back(entry);
     }
   }
-  options.output.open({});
+  options.output.open();
   std::vector<PoolEntry> removed;
   if (options.to_bytes) {
     removed = evict_now(folder, {-1, *options.to_bytes, settings.policy});
@@ -146,7 +146,8 @@ int main(int argc, char** argv) {
   cli::add_bytes(app, "--to-bytes", options.to_bytes, 0,
                  "As many entries, by the pool's policy, as it takes to get down to so many bytes, "
                  "such as 8G or 500M");
-  app.add_option("--model", options.model, "Only entries of this model, a .tinyloop file")
+  cli::names_source(
+      app.add_option("--model", options.model, "Only entries of this model, a .tinyloop file"))
       ->type_name("MODEL");
   options.output.add(app);
   return cli::run(app, argc, argv, [&] { return evict_entries(options); });

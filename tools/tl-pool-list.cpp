@@ -105,6 +105,7 @@ int show(Options& options) {
   const PoolFolder folder(options.pool);
   const auto [settings, warning, unread] = folder.settings();
   if (!warning.empty()) cli::warn(warning);
+  options.output.open();
   const PoolCounts counts = PoolUses(options.pool).read();
   const std::vector<Listed> entries = list(options, folder, counts);
   std::int64_t tokens = 0, bytes = 0;
@@ -114,7 +115,6 @@ int show(Options& options) {
     bytes += entry.bytes;
     sound = sound && entry.snapshot;
   }
-  options.output.open({});
   if (options.json) {
     std::vector<std::string> records;
     for (const Listed& entry : entries) records.push_back(json_entry(entry));

@@ -95,8 +95,14 @@ int register_all(Options& options) {
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
+  if (options.resumable && plan.stored_hidden != HiddenMode::none) {
+    throw Error(ErrorKind::usage,
+                "--resumable and {} exclude each other: what is to be gone on from keeps keys and "
+                "values",
+                options.loop.storage_setting());
+  }
   InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
-  options.output.open(options.input.sources(options.model.path));
+  options.output.open();
   const auto ops = options.model.make_ops();
   std::vector<TokenLine> lines = options.input.read_all({config.vocab, config.context});
   std::size_t longest = 1;

@@ -67,11 +67,10 @@ int score_lines(Options& options) {
     plans.push_back(options.loop.plan(config));
   }
   const InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
-  const std::vector<std::string> sources = options.input.sources(options.model.path);
-  cli::check_outputs(
-      {options.output.name(), {"--logits", options.logits_path}, {"--states", options.states_path}},
-      sources);
-  options.output.open(sources);
+  cli::check_outputs({options.output.name(),
+                      {"--logits", options.logits_path, true},
+                      {"--states", options.states_path, true}});
+  options.output.open();
   const auto ops = options.model.make_ops();
   const std::vector<TokenLine> lines = options.input.read_all({config.vocab, config.context});
   std::int64_t longest = 1;

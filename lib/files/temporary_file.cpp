@@ -33,18 +33,25 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(path_) {
+std::string follow_links(const std::string& path) {
+  constexpr int kMost = 40;  // as Linux
+  std::error_code none;
+  std::filesystem::path end = path;
+  for (int i = 0; i < kMost; ++i) {
+    const std::filesystem::path target = std::filesystem::read_symlink(end, none);
+    if (none) return end.string();
+    end = end.parent_path() / target;
+  }
+  return path;
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(follow_links(path_)) {
   if (path_.empty()) throw Error(ErrorKind::io, "the name of the output file is empty");
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0) {
     if (S_ISDIR(status.st_mode)) fail(EISDIR);
     if (!S_ISREG(status.st_mode)) {
       throw Error(ErrorKind::io, "{}: is not a regular file, so it cannot be replaced", path_);
-    }
-    if (::lstat(path_.c_str(), &status) == 0 && S_ISLNK(status.st_mode)) {
-      std::error_code error;
-      final_ = std::filesystem::canonical(path_, error).string();
-      if (error) fail(error.value());
     }
   }
   if (!create_nameless()) create_temporary();

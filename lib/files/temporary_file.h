@@ -13,14 +13,19 @@
 
 namespace tinyloop {
 
+// What a chain of symbolic links leads to, which need not be there; the path itself if it is none
+// or goes in a circle.
+std::string follow_links(const std::string& path);
+
 class AtomicFile {
  public:
   // Creates a file without a name in the folder of `path` or, where the file system has no such
   // files, FOLDER/.tmp.<pid>.<n>, locked (flock) while it has that name, so that a left-over of a
   // killed process can be told from a file in the making. An existing regular file under `path` is
-  // replaced by commit() and untouched until then; a symbolic link keeps being one and its target
-  // is replaced. Throws Error(io) naming `path` and the cause, also where `path` is a folder,
-  // device or pipe (renaming over /dev/null would remove it).
+  // replaced by commit() and untouched until then; a symbolic link keeps being one, and its
+  // target is replaced or made; one that leads to itself is replaced. Throws Error(io) naming
+  // `path` and the cause, also where `path` is a folder, device or pipe (renaming over /dev/null
+  // would remove it).
   explicit AtomicFile(std::string path);
   ~AtomicFile();  // without commit(): closes and removes the temporary file
   AtomicFile(const AtomicFile&) = delete;

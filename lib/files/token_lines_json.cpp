@@ -38,7 +38,8 @@ constexpr std::size_t kPlainKeys = 4;
 
 // Jobs wait in memory by the thousand, so what they carry beside their ids has a limit.
 constexpr std::size_t kMostText = 4096;     // bytes of an id or a group
-constexpr std::size_t kMostStopIds = 4096;  // in all sequences of one job
+constexpr std::size_t kMostStops = 256;     // sequences of one job, each a piece of memory
+constexpr std::size_t kMostStopIds = 4096;  // in all of them
 
 // What all jobs of a batch have in common, so none of them may ask for its own.
 constexpr std::string_view kShared[] = {"temperature",
@@ -227,6 +228,9 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     } else if (place_ == Place::object && key_ == kSegments) {
       place_ = Place::segments;
     } else if (place_ == Place::stop) {
+      if (line.stop->size() == kMostStops) {
+        return refuse(fmt::format("more than {} sequences", kMostStops));
+      }
       place_ = Place::sequence;
       line.stop->emplace_back();
     } else if (place_ == Place::segment && segment_key_ == kTokens) {

@@ -59,8 +59,7 @@ std::optional<EntryKey> EntryKey::parse(std::string_view text) {
   return key;
 }
 
-PrefixHasher::PrefixHasher(const CacheIdentity& identity)
-    : state_(XXH3_createState(), XXH3_freeState) {
+PrefixHasher::PrefixHasher(const CacheIdentity& identity) : state_(make_hash_state()) {
   const std::string text = identity.text();
   XXH3_128bits_reset(state_.get());
   XXH3_128bits_update(state_.get(), text.data(), text.size());

@@ -3,16 +3,14 @@
 // that follow from it. Not files and not the values themselves.
 #pragma once
 
-#include <xxhash.h>
-
 #include <compare>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "files/hash_state.h"
 #include "token.h"
 
 namespace tinyloop {
@@ -54,7 +52,7 @@ class PrefixHasher {
   EntryKey key() const;  // of the ids added so far
 
  private:
-  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
+  HashState state_;
   std::int64_t length_ = 0;
 };
 

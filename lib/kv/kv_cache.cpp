@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 #include <utility>
 
 #include "error.h"
@@ -194,11 +195,23 @@ void KvCache::reserve(std::int64_t end) {
     add_segment(have, next - have);
     have = next;
   }
+  reserve_records(have * kTile);
   std::size_t unseen = 0;
   while (unseen < segments_.size() && tile_end(segments_[unseen]) <= first_seen) ++unseen;
   const auto count = static_cast<std::ptrdiff_t>(unseen);
   segments_.erase(segments_.begin(), segments_.begin() + count);
   memory_.erase(memory_.begin(), memory_.begin() + count);
+}
+
+// What grows by itself would take twice its bytes.
+void KvCache::reserve_records(std::int64_t end) {
+  const std::size_t bytes =
+      record_bytes_to(end - first_record_) / static_cast<std::size_t>(planes());
+  try {
+    for (std::vector<std::byte>& records : records_) records.reserve(bytes);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::device, "no memory: {} bytes were refused", bytes);
+  }
 }
 
 void KvCache::commit(std::int64_t length) {
@@ -317,6 +330,11 @@ std::size_t KvCache::bytes() const {
            geometry_.tile_bytes();
   }
   return sum;
+}
+
+std::size_t KvCache::record_bytes_to(std::int64_t end) const {
+  const std::int64_t positions = (end + kBlock - 1) / kBlock * kBlock;
+  return static_cast<std::size_t>(positions * planes()) * record_bytes_;
 }
 
 std::size_t KvCache::bytes_to(std::int64_t begin, std::int64_t end, std::int64_t step) const {

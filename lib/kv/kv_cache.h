@@ -57,6 +57,9 @@ class KvCache {
   // The most device memory of its own that a cache of this shape takes on its way from `begin`
   // positions that it shares to `end`, reserved at most `step` at a time.
   std::size_t bytes_to(std::int64_t begin, std::int64_t end, std::int64_t step) const;
+  // The host memory of its records then, which are its own from the first position on; 0 unless in
+  // a store-h mode.
+  std::size_t record_bytes_to(std::int64_t end) const;
 
   // To be called before a plane is read: compares what came from a snapshot with its checksum.
   // Throws DamagedSnapshot; the cache is then void.
@@ -82,6 +85,7 @@ class KvCache {
  private:
   KvCache(const KvCache&) = default;  // fork() completes the copy
   void add_segment(std::int64_t first_tile, std::int64_t tiles);
+  void reserve_records(std::int64_t end);
   void end_sharing_at(std::int64_t length);
   void take_records(const Snapshot& snapshot, std::int64_t length);
 

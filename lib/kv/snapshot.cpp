@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "device/kv_tile.h"
+#include "files/hash_state.h"
 
 namespace tinyloop {
 
@@ -59,8 +60,7 @@ bool head_is_sound(std::string_view head, std::uint64_t expected) {
   if (key == std::string_view::npos) return false;
   const std::size_t digits = key + kChecksumKey.size();
   if (digits + kDigits > head.size()) return false;
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                       XXH3_freeState);
+  const HashState state = make_hash_state();
   XXH3_64bits_reset(state.get());
   XXH3_64bits_update(state.get(), head.data(), digits);
   XXH3_64bits_update(state.get(), kBlank.data(), kDigits);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "error.h"
+#include "files/hash_state.h"
 #include "files/tensor_file.h"
 
 namespace tinyloop {
@@ -19,7 +20,7 @@ namespace {
 // XXH3-128 of bytes that come in pieces.
 class Hash {
  public:
-  Hash() : state_(XXH3_createState()) { reset(); }
+  Hash() { reset(); }
   void reset() { XXH3_128bits_reset(state_.get()); }
   void add(std::span<const std::byte> bytes) {
     XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
@@ -30,10 +31,7 @@ class Hash {
   }
 
  private:
-  struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
-  std::unique_ptr<XXH3_state_t, Free> state_;
+  HashState state_ = make_hash_state();
 };
 
 std::string hashes_text(std::span<const StoredTensor> stored) {

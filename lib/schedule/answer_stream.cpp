@@ -2,11 +2,10 @@
 // Bookkeeping of one answer.
 #include "schedule/answer_stream.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 
 #include "error.h"
+#include "files/hash_state.h"
 #include "schedule/elapsed.h"
 #include "schedule/live_rows.h"
 #include "schedule/prefill.h"
@@ -35,8 +34,7 @@ StopRules with_room(const DecodeRequest& request, const ModelConfig& config) {
 }  // namespace
 
 struct AnswerStream::Hash {
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state{XXH3_createState(),
-                                                                 XXH3_freeState};
+  HashState state = make_hash_state();
   Hash() { XXH3_64bits_reset(state.get()); }
 };
 

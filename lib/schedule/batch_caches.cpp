@@ -28,7 +28,7 @@ std::size_t BatchCaches::bytes_of(const BatchJob& job, std::int64_t shared) cons
 
 void BatchCaches::check(const BatchJob& job) const {
   const std::size_t bytes = bytes_of(job, 0);
-  if (options_.memory == 0 || bytes <= options_.memory) return;
+  if (options_.memory == 0 || options_.memory_guessed || bytes <= options_.memory) return;
   throw Error(ErrorKind::device,
               "its keys and values may take {} bytes, more than the {} of --memory for all lanes",
               bytes, options_.memory);

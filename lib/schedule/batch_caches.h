@@ -74,13 +74,18 @@ class BatchCaches {
   BatchCaches(Forward& forward, const BatchOptions& options, std::int64_t chunk,
               std::string& warning);
 
-  // The most that the job's cache takes beyond its first `shared` positions.
+  // The most that the job's cache takes beyond its first `shared` positions. The inputs that a
+  // store-h mode keeps are not shared.
   std::size_t bytes_of(const BatchJob& job, std::int64_t shared) const;
   std::size_t bytes_to(std::int64_t shared, std::int64_t end) const {
-    return empty_.bytes_to(shared, end, chunk_);
+    return empty_.bytes_to(shared, end, chunk_) + empty_.record_bytes_to(end);
   }
   bool has_room(std::size_t bytes) const {
     return options_.memory == 0 || taken_ + bytes <= options_.memory;
+  }
+  // Of a job; beyond a bound that is only guessed there is room for one alone.
+  bool has_room_for_job(std::size_t bytes) const {
+    return has_room(bytes) || (options_.memory_guessed && taken_ == 0);
   }
   // Throws Error(device) if there is never room for it.
   void check(const BatchJob& job) const;

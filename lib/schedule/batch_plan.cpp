@@ -118,8 +118,8 @@ BatchPlan::BatchPlan(BatchGrouping grouping, BatchOrder order, std::int64_t in_s
       check_(std::move(check)) {}
 
 void BatchPlan::look() {
-  const std::int64_t group_span =
-      grouping_ == BatchGrouping::none ? 1 : std::max<std::int64_t>(1, in_sight_ / 2);
+  const std::int64_t group_span = std::max<std::int64_t>(1, in_sight_ / 2);
+  const bool alone = grouping_ == BatchGrouping::none;
   const auto oldest = [&] { return unfinished_.empty() ? taken_ : *unfinished_.begin(); };
   while (!at_end_ && taken_ - oldest() < in_sight_) {
     std::optional<BatchJob> job = next_();
@@ -138,8 +138,10 @@ void BatchPlan::look() {
     }
     planned.job = std::move(*job);
     planned.place = planned.sequence;
+    planned.planned = alone;
     unfinished_.insert(planned.sequence);
     add(std::move(planned));
+    if (alone) grouped_ = taken_;
     if (taken_ - grouped_ >= group_span) make_groups();
   }
   // What is left is grouped as it is when nothing else is there to be run.

@@ -62,6 +62,7 @@ void check(Forward& forward, const BatchOptions& options) {
                 "own for each loop");
   }
   if (options.pool != nullptr) check_identity(forward, options.kv, *options.pool);
+  checked_chunk(forward, options);
 }
 
 class Batch {
@@ -196,7 +197,7 @@ BatchPlan::Pending::iterator Batch::choose() {
       if (begun && prefix != nullptr && prefix->cache->state == SharedCache::State::reading)
         continue;
       const std::int64_t shared = prefix != nullptr ? prefix->length : 0;
-      if (!begun || !caches_.has_room(caches_.bytes_of(job.job, shared))) {
+      if (!begun || !caches_.has_room_for_job(caches_.bytes_of(job.job, shared))) {
         if (job.passed >= options_.lanes) break;
         passed.push_back(&job);
         continue;
@@ -261,7 +262,7 @@ BatchStats generate_batch(Forward& forward, const BatchOptions& options,
                           const std::function<void(const BatchStats&)>& progress) {
   check(forward, options);
   // Of lanes and, where they go to a pool, of the prefixes that they wait for.
-  const std::int64_t rows = options.lanes * (options.pool_min_share > 0 ? 3 : 1);
+  const std::int64_t rows = std::int64_t{options.lanes} * (options.pool_min_share > 0 ? 3 : 1);
   forward.reserve_logits(std::min<std::int64_t>(rows, forward.max_rows()));
   return Batch(forward, options, next, done).run(progress);
 }

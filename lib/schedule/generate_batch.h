@@ -47,7 +47,8 @@ struct BatchOptions {
   BatchSchedule schedule = BatchSchedule::continuous;
   BatchGrouping grouping = BatchGrouping::prefix;
   std::int32_t lanes = 16;       // at most so many jobs at once
-  std::size_t memory = 0;        // bytes of K and V that the lanes may hold together; 0: no bound
+  std::size_t memory = 0;        // bytes of caches that the lanes may hold together; 0: no bound
+  bool memory_guessed = false;   // nobody asked for that bound: a job beyond it runs alone
   std::int64_t in_sight = 4096;  // jobs taken from the source ahead of the oldest unfinished one
   // Prompt rows that join one pass; 0: as many as the forward pass can.
   std::int64_t prefill_chunk = 0;
@@ -78,8 +79,9 @@ struct BatchStats {
 // in the order they finish; no more than options.in_sight are taken ahead of the oldest unfinished
 // one, so memory is bounded. `progress`, if given, is called between passes. Needs `lanes + chunk`
 // rows and slots of forward, with an exit rule `lanes` more slots. A job's own faults (empty or too
-// long prompt, logits that are not finite, a cache too large even if it is the only one) become its
-// outcome's error. Throws Error(usage) at entry, naming the two, for what cannot work together.
+// long prompt, logits that are not finite, a cache too large for the memory asked for or, even if
+// it is the only one, for the device) become its outcome's error. Throws Error(usage) at entry,
+// naming the two, for what cannot work together.
 BatchStats generate_batch(Forward& forward, const BatchOptions& options,
                           const std::function<std::optional<BatchJob>()>& next,
                           const std::function<void(BatchOutcome)>& done,

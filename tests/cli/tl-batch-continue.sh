@@ -133,6 +133,17 @@ sed -i 's/error: in:/error: standard input:/' wanted
 finished "${batch[@]}" --seed 9 -o answers --continue - < <(cat in)
 mv of_file wanted
 
+# Which jobs run next to each other may change, but --group key refuses jobs without a group.
+awk '{ printf "{\"tokens\":[%s]%s}\n", NR % 64, NR % 2 ? ",\"group\":\"g\"" : "" }' original >grouped
+grouped=("${batch[@]}" --jsonl --seed 9 -n 30 --ignore-eos --lanes 2 -o answers)
+broken_off "${grouped[@]}" --group key grouped
+refused 2 "--group was 'key' when it was begun, and is 'prefix or none' now" "${grouped[@]}" --continue grouped
+ends 3 "${grouped[@]}" --group key --continue grouped
+[ "$(grep -c 'it has no group' answers)" -eq 50 ] || fail 'jobs without a group were answered'
+broken_off "${grouped[@]}" grouped
+refused 2 --group "${grouped[@]}" --group key --continue grouped
+ends 0 "${grouped[@]}" --group none --continue grouped
+
 # Another process at work on the same output is not disturbed.
 cp kept answers.journal
 exec 3>>answers.journal
@@ -150,3 +161,32 @@ refused 1 missing tl-batch -m missing -o answers in
 refused 2 --exit "${batch[@]}" --exit gate:2 -o answers in
 [ -z "$(find . -name 'answers*')" ] || fail 'something was left'
 [ -z "$(find . -name '.tmp*')" ] || fail 'a temporary file was left'
+
+# Beside an older output of that name a failure before any record does leave the journal, so that --continue does not take
+# old answers for those of this run: the first record has no room (a long name of the input fills the block), or not even
+# the first line has.
+printf '7 8 9\n8 8 8\n' >"$(printf 'today%0200d' 0)"
+today=$(printf './%.0s' $(seq 100))$(echo today*)
+batch+=(-n 50 --ignore-eos --seed 9 -o answers)
+no_room() { # BLOCKS
+  message=$(ulimit -f "$1" && "${batch[@]}" "$today" 2>&1) && fail 'there was room'
+  [ "$message" = 'tl-batch: answers.journal: File too large' ] || fail "$message"
+}
+for room in 1 0; do
+  "${batch[@]}" <<<'1 2 3'
+  cp answers yesterday
+  no_room $room
+  [ "$(wc -l <answers.journal)" -eq $room ] || fail "the journal: $(cat answers.journal)"
+  same yesterday answers
+  # A run that is refused does not take it away.
+  [ $room = 0 ] || refused 2 --top-k "${batch[@]}" --continue --top-k 3 "$today"
+  "${batch[@]}" --continue "$today"
+  [ ! -e answers.journal ] && [ "$(wc -l <answers)" -eq 2 ] || fail 'the old answers are there'
+  differ yesterday answers
+done
+# Where the options cannot work nothing was begun, and where there is no such output the journal is of no use.
+refused 2 --group "${batch[@]}" --group none --pool pool --pool-min-share 2 "$today"
+[ ! -e answers.journal ] || fail 'a journal of nothing was left'
+rm answers
+no_room 1
+[ ! -e answers.journal ] || fail 'a journal without a record was left'

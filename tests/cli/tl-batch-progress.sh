@@ -43,3 +43,12 @@ ends 0 on_terminal tl-batch -m "$model" -n 4 --seed 1 $silent in
   [ ! -s terminal ] || fail "$silent: $(cat terminal)"
 done
 refused 2 --progress tl-batch -m "$model" --progress often in
+# Neither may share its stream with another output, whatever its name; /dev/null may be any number of them.
+for output in --stats --stats=/dev/stderr --stats=/dev/fd/2 '-o /dev/stderr' --stats=joint '-o joint'; do
+  status=0
+  # shellcheck disable=SC2086 # two words
+  tl-batch -m "$model" -n 1 --seed 1 --progress json $output in >out 2>joint || status=$?
+  [ "$status" -eq 2 ] && [ ! -s out ] || fail "exit status $status, not 2: $output"
+  holds joint '--progress json and --'
+done
+tl-batch -m "$model" -n 1 --seed 1 --progress json --stats=/dev/null -o /dev/null in 2>/dev/null

@@ -16,6 +16,18 @@ for pool in file /dev/null loop/x; do
   holds err "$pool"
 done
 
+# It comes before the first line is read, and once.
+mkfifo late
+tl-batch -m "$model" --seed 1 -n 2 --pool mistyped late >out 2>err &
+exec 3>late
+for ((i = 0; i < 200; i++)); do [ ! -s err ] || break; sleep 0.1; done
+holds err 'mistyped'
+cat in >&3
+exec 3>&-
+wait $!
+same wanted out
+[ "$(wc -l <err)" -eq 1 ] || fail "$(cat err)"
+
 # The journal's name belongs to something else: nothing is waited for, cut or removed.
 mkfifo o.journal
 refused 1 'o.journal: is not a regular file' tl-batch -m "$model" --seed 1 -n 2 -o o in

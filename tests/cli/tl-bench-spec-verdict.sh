@@ -69,3 +69,4 @@ refused 2 --schedule tl-bench-spec -m flat.tinyloop --schedule off prompts
 # By the clock on the wall, with made-up prompts.
 tl-bench-spec -m flat.tinyloop --seed 1 --loops 4 --budget 1 -n 8 --prompts 2 >table
 holds table 'verdict:'
+refused 2 '--input-format needs a FILE' tl-bench-spec -q -m "$MODELS/m.tinyloop" --repeats 1 --prompts 1 -n 2 --schedule block --input-format npy

@@ -37,3 +37,14 @@ same own "$model"
 ends 0 tl-bench-speed --shape $shape --threads 1 --array 1 --only limits --repeats 1
 [ "$(wc -l <err)" -eq 1 ] || fail "not one line of warning: $(cat err)"
 holds err 'warning: --array'
+# An option of parts that are left out.
+for use in 'limits --rows 5' 'limits --prefill 6' 'limits --context 7' 'limits --kv int8' 'limits --loops 3' 'passes --loops 3' 'passes --prefill 6' \
+  'passes --context 0' 'prefill --context 0' 'prefill --rows 5' 'decode --prefill 6' 'growth,limits --rows 5' 'growth --loops 3'; do
+  # shellcheck disable=SC2086 # two words and more
+  refused 2 "$(echo "$use" | cut -d' ' -f2) is for" tl-bench-speed --shape $shape -q --threads 1 --array 1 --only $use
+done
+for use in 'passes --rows 5 --kv int8' 'prefill --prefill 6 --loops 2' 'decode --context 0 --loops 2' 'growth --context 0 --loops 1,2'; do
+  # shellcheck disable=SC2086 # two words and more
+  ends 0 tl-bench-speed --shape $shape -q --threads 1 --array 1 --repeats 1 --seconds 0.001 --only $use
+done
+TINYLOOP_KV_INT8=1 ends 0 tl-bench-speed --shape $shape -q --threads 1 --array 1 --repeats 1 --only limits

@@ -25,6 +25,7 @@ refused 2 loops tl-generate -m "$model" --loops 3 --resume state
 refused 2 'storage mode' tl-generate -m "$model" --loops 8 --kv int8 --resume state
 refused 2 model tl-generate -m "$MODELS/m2.tinyloop" --loops 8 --resume state
 refused 2 --resume tl-generate -m "$model" --resume state one
+refused 2 '--resume and --input-format' tl-generate -m "$model" --resume state --input-format npy
 refused 2 --samples tl-generate -m "$model" --resume state --samples 2
 refused 2 --pool tl-generate -m "$model" --resume state --pool pool
 refused 2 --save-state tl-generate -m "$model" --resume state --save-state other

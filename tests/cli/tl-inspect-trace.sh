@@ -37,3 +37,9 @@ tl-inspect -m "$MODELS/m.tinyloop" --trace --json --loops 3 prompts >three
 differ two three
 echo x >prompts
 refused 2 prompts:1:1 tl-inspect -m "$MODELS/m.tinyloop" --trace prompts
+# What only computing would obey is refused without it; the environment's defaults are not.
+for option in '--threads 1' '--backend cpu' '--backend cuda' '--gpu-memory 1G' '--isa portable' '--kv f16' '--init-state zero' '--prefill-chunk 1' '--input-format text'; do
+  # shellcheck disable=SC2086 # two words
+  refused 2 "${option% *} needs --trace" tl-inspect -m "$MODELS/m.tinyloop" $option
+done
+TL_BACKEND=cuda TL_THREADS=1 TL_CPU_ISA=portable TINYLOOP_KV_H_MODE=h8 ends 0 tl-inspect -m "$MODELS/m.tinyloop"

@@ -26,6 +26,14 @@ for flag in --only-new=5 --only-new=false --quiet=0 --help=1; do
   refused 2 "${flag%=*}: takes no value" tl-generate -m "$model" "$flag" in
 done
 
+# Once, also where the value may be left out.
+for stats in '--stats=x --stats=y' '--stats --stats=y' '--stats=x --stats'; do
+  # shellcheck disable=SC2086 # two words
+  for tool in tl-generate tl-batch; do refused 2 '--stats: given more than once' $tool -m "$model" -n 1 $stats in; done
+done
+refused 2 '--save-profile: given more than once' tl-bench-spec -m "$model" -n 2 --prompts 1 --repeats 1 --schedule block --save-profile=x --save-profile=y
+[ ! -e x ] && [ ! -e y ] || fail 'something was written'
+
 TL_BACKEND=foo refused 2 'environment variable TL_BACKEND: --backend' tl-generate -m "$model" in
 TL_THREADS=x refused 2 'environment variable TL_THREADS: --threads' tl-generate -m "$model" in
 TL_THREADS=1 refused 2 'tl-generate: --threads' tl-generate -m "$model" --threads x in

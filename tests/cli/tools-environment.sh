@@ -33,3 +33,31 @@ same wanted other
 generate --kv h8 >wanted
 with TINYLOOP_KV_H_MODE=h8 generate >other
 same wanted other
+
+# A pool that is a default only is left aside where there can be none.
+echo '1 2 3' >one
+state() { tl-generate -m "$MODELS/m.tinyloop" -n 6 --temperature 0 "$@"; }
+state one >wanted
+with TL_POOL=pool state --save-state state one >other 2>err
+same wanted other
+with TL_POOL=pool state --resume state >other 2>>err
+same wanted other
+[ ! -s err ] && [ ! -e pool ] || fail "the pool was used: $(cat err)"
+ends 2 with TL_POOL=pool state --resume state --pool-add
+holds err '--pool-add needs --pool'
+ends 2 state --resume state --pool pool
+# What does not go with the command line is called by the variable's name.
+ends 2 with TL_BACKEND=cuda state --threads 1 one
+holds err '--threads and TL_BACKEND=cuda exclude each other'
+ends 2 with TL_BACKEND=cuda state --isa portable one
+holds err '--isa and TL_BACKEND=cuda exclude each other'
+ends 2 state --backend cuda --isa portable one
+holds err '--isa and --backend cuda exclude each other'
+for command in 'tl-generate --save-state state one' 'tl-generate --resume state' 'tl-pool-register --pool pool --resumable one'; do
+  # shellcheck disable=SC2086 # words
+  ends 2 with TINYLOOP_KV_H_MODE=h8 $command -m "$MODELS/m.tinyloop"
+  holds err 'and TINYLOOP_KV_H_MODE=h8 exclude each other'
+  # shellcheck disable=SC2086 # words
+  ends 2 with TINYLOOP_KV_H_MODE=h4 $command -m "$MODELS/m.tinyloop" --kv h8
+  holds err 'and --kv h8 exclude each other'
+done

@@ -53,7 +53,7 @@ std::size_t greatest_bytes(const Model& model, Ops& ops, const BatchSetting& set
   for (const BatchJob& job : jobs) {
     const std::int64_t end = std::min<std::int64_t>(model.config().context,
                                                     std::ssize(job.prompt) + job.stop.max_tokens);
-    greatest = std::max(greatest, cache.bytes_to(0, end, 64));
+    greatest = std::max(greatest, cache.bytes_to(0, end, 64) + cache.record_bytes_to(end));
   }
   return greatest;
 }
@@ -359,6 +359,8 @@ TEST_CASE("what cannot work together is refused at entry, by name") {
   CHECK(refusal([](BatchSetting& s) {
           s.options.lanes = 20;
         }).find("--lanes 20 and --prefill-chunk 0 do not fit") == 0);
+  CHECK(refusal([](BatchSetting& s) { s.options.lanes = INT32_MAX; }).find("--lanes 2147483647") ==
+        0);
   CHECK(refusal([](BatchSetting& s) { s.options.prefill_chunk = 16; }) == "");
   CHECK(refusal([](BatchSetting& s) {
           s.options.prefill_chunk = 17;

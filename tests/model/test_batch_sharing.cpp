@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a batch shares and saves, counted by hand: rows, passes, prefixes, memory, the pool; and the
-// order in which jobs run. That answers stay what they are is tested in test_batch.
+// What a batch shares and saves, counted by hand: rows, passes, prefixes, the pool; and the order
+// in which jobs run. That answers stay what they are is tested in test_batch, memory in
+// test_batch_memory.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -11,8 +12,6 @@
 #include <vector>
 
 #include "error.h"
-#include "guarded_ops.h"
-#include "kv/kv_cache.h"
 #include "kv/prefix_pool.h"
 #include "model/batch_runs.h"
 #include "model/engine_runs.h"
@@ -216,88 +215,6 @@ TEST_CASE("the order in which jobs run") {
   CHECK(run.of(4).error == "it has no group, and jobs are to be grouped by it");
 }
 
-// --- memory --------------------------------------------------------------------------------------
-
-TEST_CASE("lanes hold no more memory together than they may") {
-  const Model model = tiny(TinyModel::ouro);
-  const auto ops = cpu();
-  for (const std::int64_t window : {0, 20}) {
-    for (const bool alike : {false, true}) {
-      std::vector<BatchJob> jobs;
-      for (std::int64_t i = 0; i < 14; ++i) {
-        const auto length = static_cast<std::size_t>(i % 3 == 0 ? 280 : 20);
-        std::vector<TokenId> prompt =
-            alike ? random_ids(8, 100, model.config().vocab) : std::vector<TokenId>();
-        prompt =
-            joined(prompt, random_ids(static_cast<std::uint64_t>(i), length, model.config().vocab));
-        jobs.push_back(batch_job(i, prompt, 3 + i % 5));
-      }
-      BatchSetting setting = greedy_setting(BatchSchedule::continuous, 8);
-      setting.engine.window = window;
-      setting.engine.loops = 2;
-      const KvCache shape(*ops, setting.engine.plan(model.config()), setting.engine.kv);
-      const std::size_t greatest = shape.bytes_to(0, 380 + 8, 16);
-      const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
-      for (const BatchSchedule schedule : {BatchSchedule::lockstep, BatchSchedule::continuous}) {
-        for (const std::size_t halves : {2u, 5u}) {
-          CAPTURE(window);
-          CAPTURE(alike);
-          CAPTURE(halves);
-          GuardedOps guarded;
-          setting.options.schedule = schedule;
-          setting.options.memory = greatest * halves / 2;
-          // One token of one id: when it is told, its cache is gone.
-          std::size_t before = 0, most = 0;
-          run_batch(model, guarded, setting, {batch_job(0, {1}, 1)},
-                    [&](const BatchStats&) { before = guarded.live_bytes(); });
-          std::int32_t busy = 0;
-          const BatchRun run = run_batch(model, guarded, setting, jobs, [&](const BatchStats& now) {
-            most = std::max(most, guarded.live_bytes());
-            busy = std::max(busy, now.busy);
-          });
-          check_equal(run, jobs, alone);
-          // Beside the caches only the logits' buffer grows, to 8 rows at most.
-          const std::size_t logits = 8 * 4 * static_cast<std::size_t>(model.config().vocab);
-          CHECK(most - before <= setting.options.memory + logits);
-          CHECK(most - before > greatest / 2);
-          CHECK(busy > 0);
-          if (halves == 5) CHECK(busy > 1);
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
-  const Model model = tiny(TinyModel::ouro);
-  const auto ops = cpu();
-  BatchSetting setting = greedy_setting(BatchSchedule::continuous, 2);
-  const KvCache shape(*ops, setting.engine.plan(model.config()), setting.engine.kv);
-  const std::size_t block = shape.bytes_to(0, 256, 16);
-  setting.options.memory = 2 * block;
-  std::vector<BatchJob> jobs;
-  const auto add = [&](std::size_t length, std::int64_t tokens) {
-    const std::int64_t number = std::ssize(jobs);
-    std::vector<TokenId> prompt = random_ids(static_cast<std::uint64_t>(number), length, 64);
-    prompt[0] = static_cast<TokenId>(number);
-    jobs.push_back(batch_job(number, prompt, tokens));
-  };
-  add(4, 9);
-  add(300, 8);  // needs all there is
-  for (int i = 0; i < 10; ++i) add(4, i % 2 == 0 ? 5 : 4);
-  const BatchRun large = run_batch(model, *ops, setting, jobs);
-  CHECK(large.stats.errors == 0);
-  // Beside job 0 there is no room for it; with two lanes, two may pass it.
-  const Order order = large.order();
-  CHECK(std::find(order.begin(), order.end(), 1) - order.begin() == 3);
-  --setting.options.memory;
-  const BatchRun run = run_batch(model, *ops, setting, jobs);
-  CHECK(run.stats.errors == 1);
-  CHECK(run.of(1).error == "its keys and values may take " + std::to_string(2 * block) +
-                               " bytes, more than the " + std::to_string(2 * block - 1) +
-                               " of --memory for all lanes");
-}
-
 // --- the pool ------------------------------------------------------------------------------------
 
 TEST_CASE("hits, crops and misses of a pool are counted, here and there") {
@@ -439,6 +356,11 @@ TEST_CASE("a pool of something else is refused at entry") {
   setting.options.kv = KvMode::int8;
   CHECK(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}).jobs == 0);
   setting.options.pool_min_share = 2;
+  // Lanes have thrice their rows then, which may be more than 32 bits hold.
+  setting.options.lanes = 1000000000;
+  CHECK_THROWS_WITH_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
+                       doctest::Contains("--lanes 1000000000 and"), Error);
+  setting.options.lanes = 16;
   setting.options.grouping = BatchGrouping::none;
   CHECK_THROWS_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
                   Error);

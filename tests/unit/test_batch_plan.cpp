@@ -242,6 +242,32 @@ TEST_CASE("groups are made among half of the jobs in sight; priority knows all o
   CHECK(shared == Order{0, 0, 2, 2, 0, 0, 0, 0});
 }
 
+TEST_CASE("without groups jobs go by priority and number, whatever else they ask for") {
+  Jobs jobs = numbered(8);
+  for (const std::size_t job : {2, 5}) jobs.all[job].priority = 1;
+  for (const std::size_t job : {1, 3, 6}) jobs.all[job].prompt = ids(1, 20 + job);
+  jobs.all[7].stop.max_tokens = 1000;
+  BatchPlan plan(BatchGrouping::none, BatchOrder::longest, 6, jobs.source(),
+                 [](const BatchJob&) {});
+  plan.look();
+  CHECK(jobs.given == 6);
+  Order sequences;
+  const PlannedJob first = plan.take(plan.pending().begin());
+  plan.finished(first);
+  CHECK(first.sequence == 2);
+  PlannedJob again = plan.take(plan.pending().begin());
+  CHECK(again.sequence == 5);
+  plan.put_back(std::move(again));
+  while (!plan.pending().empty()) {
+    const PlannedJob job = plan.take(plan.pending().begin());
+    sequences.push_back(job.sequence);
+    CHECK(job.prefix == nullptr);
+    plan.finished(job);
+    plan.look();
+  }
+  CHECK(sequences == Order{5, 0, 1, 3, 4, 6, 7});
+}
+
 TEST_CASE("jobs that cannot run keep their place and their reason") {
   Jobs jobs = numbered(4);
   jobs.all[2].prompt = ids(1, 30);

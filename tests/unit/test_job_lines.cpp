@@ -74,6 +74,22 @@ TEST_CASE("objects: keys of jobs") {
   }
 }
 
+TEST_CASE("a job has at most 256 stop sequences, with 4096 ids together") {
+  const auto job_with = [](std::size_t sequences, std::size_t length) {
+    std::string sequence = "5";
+    for (std::size_t i = 1; i < length; ++i) sequence += ",5";
+    std::string text = "{\"tokens\":[1],\"stop\":[";
+    for (std::size_t i = 0; i < sequences; ++i) text += (i == 0 ? "[" : ",[") + sequence + "]";
+    return text + "]}";
+  };
+  const TokenLine most = parse_json_line(job_with(256, 16), "f", 1, kJobs);
+  CHECK(most.error == "");
+  CHECK(*most.stop == std::vector<Ids>(256, Ids(16, 5)));
+  CHECK(json_error(job_with(257, 1), kJobs) == "f:3: stop[256]: more than 256 sequences");
+  CHECK(json_error(job_with(256, 17), kJobs) ==
+        "f:3: stop[240][16]: more than 4096 ids in all sequences");
+}
+
 TEST_CASE("coalition keys") {
   using Names = std::vector<std::string>;
   const Names names = {"alice", "bob", "carol"};

@@ -97,6 +97,22 @@ TEST_CASE("a temporary name that is taken is left alone") {
   for (const std::string& path : taken) CHECK(read_file(path) == "not ours");
 }
 
+TEST_CASE("a symbolic link to what is not there keeps being one") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.file("far"));
+  std::filesystem::create_symlink("far/target", folder.file("first"));
+  std::filesystem::create_symlink(folder.file("first"), folder.file("second"));
+  CHECK(follow_links(folder.file("second")) == folder.file("far/target"));
+  AtomicFile file(folder.file("second"));
+  file.write("new");
+  file.commit();
+  CHECK(std::filesystem::is_symlink(folder.file("first")));
+  CHECK(std::filesystem::is_symlink(folder.file("second")));
+  CHECK(read_file(folder.file("far/target")) == "new");
+  std::filesystem::create_symlink("circle", folder.file("circle"));
+  CHECK(follow_links(folder.file("circle")) == folder.file("circle"));
+}
+
 TEST_CASE("a symbolic link keeps being one") {
   const TemporaryFolder folder;
   write_file(folder.file("target"), "old");

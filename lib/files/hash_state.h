@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a hash over bytes that come in pieces, which may find no memory.
+// Not the hash: that is XXH3's.
+#pragma once
+
+#include <xxhash.h>
+
+#include <memory>
+#include <new>
+
+namespace tinyloop {
+
+using HashState = std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)>;
+
+// Not yet reset. Throws std::bad_alloc.
+inline HashState make_hash_state() {
+  HashState state(XXH3_createState(), XXH3_freeState);
+  if (!state) throw std::bad_alloc();
+  return state;
+}
+
+}  // namespace tinyloop
