@@ -70,6 +70,14 @@ const BatchOutcome& BatchRun::of(std::int64_t number) const {
                        [&](const BatchOutcome& outcome) { return outcome.number == number; });
 }
 
+BatchSetting greedy_setting(BatchSchedule schedule, std::int32_t lanes) {
+  BatchSetting setting;
+  setting.options.schedule = schedule;
+  setting.options.lanes = lanes;
+  setting.options.sampling.temperature = 0.0;
+  return setting;
+}
+
 BatchJob batch_job(std::int64_t number, std::vector<TokenId> prompt, std::int64_t max_tokens) {
   BatchJob job;
   job.number = number;

@@ -40,6 +40,8 @@ struct Alone {
   std::string error;  // may be empty
 };
 
+// At temperature 0.
+BatchSetting greedy_setting(BatchSchedule schedule, std::int32_t lanes);
 // Greedy unless the options say otherwise.
 BatchJob batch_job(std::int64_t number, std::vector<TokenId> prompt, std::int64_t max_tokens);
 

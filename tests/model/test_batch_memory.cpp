@@ -20,14 +20,6 @@ namespace {
 
 using Order = std::vector<std::int64_t>;
 
-BatchSetting greedy_setting(BatchSchedule schedule, std::int32_t lanes) {
-  BatchSetting setting;
-  setting.options.schedule = schedule;
-  setting.options.lanes = lanes;
-  setting.options.sampling.temperature = 0.0;
-  return setting;
-}
-
 TEST_CASE("lanes hold no more memory together than they may") {
   const Model model = tiny(TinyModel::ouro);
   const auto ops = cpu();

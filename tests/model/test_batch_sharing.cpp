@@ -25,14 +25,6 @@ namespace {
 
 using Order = std::vector<std::int64_t>;
 
-BatchSetting greedy_setting(BatchSchedule schedule, std::int32_t lanes) {
-  BatchSetting setting;
-  setting.options.schedule = schedule;
-  setting.options.lanes = lanes;
-  setting.options.sampling.temperature = 0.0;
-  return setting;
-}
-
 // Jobs of `length` ids without common prefixes that generate as many tokens as `counts` says.
 std::vector<BatchJob> plain_jobs(std::size_t length, const std::vector<std::int64_t>& counts) {
   std::vector<BatchJob> jobs;
