@@ -33,7 +33,7 @@ text_of_ids() {
 }
 
 scripts/install_packages.sh
-say "Building the tools in $build (the first time this takes a minute or two)"
+say "Building the tools in $build (the first time this takes some minutes)"
 mkdir -p "$build"
 [ -f "$build/build.ninja" ] || quietly meson setup "$build" --buildtype=release -Dtests=false
 quietly meson compile -C "$build"

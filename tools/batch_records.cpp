@@ -22,9 +22,9 @@ std::optional<BatchJob> BatchRecords::next() {
       line->error = place(*line) + ":1: the sequence is empty";
     }
     Job job{std::move(*line), 0, 0};
-    job.seed = job.line.seed.value_or(options_.sampling.seed());
-    job.hash = hash(job);
     const std::int64_t number = files_.number();
+    job.seed = job.line.seed.value_or(options_.sampling.seed_of(number));
+    job.hash = hash(job);
     if (const auto known = journal_ != nullptr ? journal_->find(number) : std::nullopt) {
       if (known->job != job.hash) {
         throw Error(ErrorKind::usage, "{} has changed since the run that --continue would finish",
@@ -192,6 +192,7 @@ RecordJournal::Settings settings_of(const BatchCommand& options, Forward& forwar
           {"--frequency-penalty", fmt::format("{}", sampling.frequency_penalty)},
           {"--logit-bias", bias},
           {"--seed", fmt::format("{}", sampling.seed)},
+          {"--seed-by-line", fmt::format("{}", options.sampling.seed_by_line())},
           {"--max-tokens", fmt::format("{}", rules.max_tokens)},
           {"--eos", fmt::format("{}", fmt::join(rules.end_ids, ","))},
           {"--stop", stop},

@@ -175,9 +175,16 @@ struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
   bool seed_given() const { return seed_given_; }
   void set_seed(std::uint64_t seed) { options_.seed = seed; }
 
+  // --seed-by-line, where lines are sampled from: with one seed for all of them, answers to
+  // different prompts are drawn with the same random numbers and grow alike.
+  void add_seed_by_line(CLI::App& app);
+  bool seed_by_line() const { return seed_by_line_; }
+  // The first of the seeds of line `line`, counted from 1 through all files, which has `samples`.
+  std::uint64_t seed_of(std::int64_t line, std::int64_t samples = 1) const;
+
  private:
   SamplingOptions options_;
-  bool seed_given_ = false;
+  bool seed_given_ = false, seed_by_line_ = false;
 };
 
 struct BatchFlags {  // --lanes, --memory, --schedule, --group, --shard

@@ -305,6 +305,16 @@ void SamplingFlags::add(CLI::App& app) {
   app.get_option("--seed")->each([this](const std::string&) { seed_given_ = true; });
 }
 
+void SamplingFlags::add_seed_by_line(CLI::App& app) {
+  app.add_flag("--seed-by-line", seed_by_line_,
+               "Line n has the next seed after those of line n - 1, not all lines the same one");
+}
+
+std::uint64_t SamplingFlags::seed_of(std::int64_t line, std::int64_t samples) const {
+  const auto before = static_cast<std::uint64_t>(seed_by_line_ ? line - 1 : 0);
+  return options_.seed + before * static_cast<std::uint64_t>(samples);
+}
+
 void StopFlags::add(CLI::App& app) {
   add_number(app, "-n,--max-tokens", max_tokens_, 0, Limits<std::int64_t>::max(),
              "Most tokens to generate")

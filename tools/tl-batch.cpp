@@ -263,6 +263,7 @@ int main(int argc, char** argv) {
                   std::numeric_limits<std::int64_t>::max(),
                   "Add prefixes to the pool that so many jobs in sight share");
   options.sampling.add(app);
+  options.sampling.add_seed_by_line(app);
   options.stop.add(app);
   app.add_flag("--continue", options.go_on, "Finish what a run with the same options began");
   app.add_flag("--unordered", options.unordered,

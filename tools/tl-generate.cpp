@@ -178,8 +178,9 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
   }
 }
 
-void answer_line(Options& options, Engine& engine, const TokenLine& line) {
-  const std::uint64_t seed = line.seed.value_or(options.sampling.seed());
+// `number`: of the line, counted from 1 through all files.
+void answer_line(Options& options, Engine& engine, const TokenLine& line, std::int64_t number) {
+  const std::uint64_t seed = line.seed.value_or(options.sampling.seed_of(number, options.samples));
   PoolUse use;
   if (engine.pool) use = {&*engine.pool, !options.no_crop, options.pool_add};
   PooledPrompt prompt(engine.forward, engine.kv, line.ids, options.loop.prefill_chunk, use);
@@ -311,8 +312,10 @@ int run(Options& options) {
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
   Engine engine{forward, options.loop.kv_mode(), std::nullopt, {}, choice, std::move(resumed)};
   engine.pool = open_pool(options, engine);
+  std::int64_t number = 0;
   const auto answer = [&](const TokenLine& line) {
-    cli::for_line(line, [&] { answer_line(options, engine, line); });
+    ++number;
+    cli::for_line(line, [&] { answer_line(options, engine, line, number); });
   };
   if (options.stream && options.resume.empty()) options.input.for_each(limits, answer);
   for (const TokenLine& line : lines) answer(line);
@@ -335,6 +338,7 @@ int main(int argc, char** argv) {
   app.add_flag("--no-crop", options.no_crop,
                "Of the pool only entries that are a prefix of the prompt");
   options.sampling.add(app);
+  options.sampling.add_seed_by_line(app);
   options.stop.add(app);
   cli::add_number(app, "--samples", options.samples, 1, 1'000'000,
                   "Continuations of each line, with seeds S, S+1, ...");
