@@ -227,7 +227,12 @@ int run_body(CLI::App& app, int argc, char** argv, const std::function<int()>& b
     app.parse(argc, argv);
     return body();
   } catch (const Notice& notice) {
-    std::fputs(notice.text.c_str(), stdout);
+    try {
+      print(notice.text);
+    } catch (const Error& error) {
+      complain(error.what());
+      return kFailed;
+    }
     return kDone;
   } catch (const CLI::ParseError& error) {
     complain(with_variable(app, parse_message(app, error)));
@@ -276,6 +281,12 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body) 
   } catch (const std::bad_alloc&) {  // while another failure was told
     return out_of_memory();
   }
+}
+
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size()) return;
+  const int error = errno;
+  throw Error(ErrorKind::io, "standard output: {}", std::strerror(error));
 }
 
 bool on_command_line(std::string_view option) {

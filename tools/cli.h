@@ -39,6 +39,9 @@ inline constexpr int kDone = 0, kFailed = 1, kUsage = 2, kPart = 3;
 // --help, --version and --completion need nothing else to be given.
 int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body);
 
+// On standard output. Throws Error(io) naming the cause, which is lost if a later flush finds it.
+void print(const std::string& text);
+
 // "tool: warning: ..." on stderr unless --quiet was given.
 void warn(const std::string& message);
 bool is_quiet();

@@ -124,8 +124,8 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std
                   [low, high](std::string_view word, const std::string& option) {
                     const auto number = parse_number<std::int64_t>(word);
                     if (!number || *number < low || *number > high) {
-                      throw Error(ErrorKind::usage, "{}: '{}' is not {}", option, word,
-                                  describe<std::int64_t>(low, high));
+                      throw Error(ErrorKind::usage, "{}: '{}' is not {} (or several, with commas)",
+                                  option, word, describe<std::int64_t>(low, high));
                     }
                     return *number;
                   });

@@ -221,6 +221,11 @@ int bench(Options& options) {
       options.profile == "true" ? cli::profile_path(options.model.path) : options.profile;
   cli::check_outputs(
       {options.output.name(), {"--plot", options.plot, true}, {"--save-profile", profile, true}});
+  if (!profile.empty() && options.clock == "passes") {
+    cli::warn(
+        "--save-profile keeps a verdict by --clock passes, which is not about time, and "
+        "--speculative auto obeys it");
+  }
   options.output.open();
   const auto ops = options.model.make_ops();
   const std::vector<std::vector<TokenId>> prompts = prompts_of(options, config);

@@ -132,8 +132,7 @@ int convert(Options& options, bool progress) {
   catch_signals();
   try {
     const ImportReport report = import_checkpoint(options.folder, options.out, request);
-    const std::string text = options.json ? as_json(report) : as_text(report);
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    cli::print(options.json ? as_json(report) : as_text(report));
   } catch (const Interrupted&) {
     std::signal(stop_signal, SIG_DFL);
     std::raise(stop_signal);

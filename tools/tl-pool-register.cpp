@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -135,8 +136,18 @@ int register_all(Options& options) {
     results = register_prefixes(forward, kv, pool, prefixes, options.loop.prefill_chunk,
                                 options.resumable, [&](std::size_t done) { progress.show(done); });
   }
+  std::set<EntryKey> there;
+  for (const PoolEntry& entry : pool.folder().entries()) there.insert(entry.key);
+  std::set<EntryKey> gone;
   for (const Registration& result : results) {
     options.output.write(fmt::format("{} {}\n", result.key.length, result.key.text()));
+    if (there.count(result.key) == 0) gone.insert(result.key);
+  }
+  if (!gone.empty()) {
+    cli::warn(
+        fmt::format("{}: {} of these prefixes had to make room for others already: see "
+                    "--capacity and --max-bytes",
+                    options.pool, gone.size()));
   }
   options.output.finish();
   return cli::kDone;

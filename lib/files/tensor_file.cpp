@@ -266,9 +266,8 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
   std::memcpy(&length, file.data(), 8);
   if (length > kLongestHeader) {
     throw Error(ErrorKind::data,
-                "{}: is not a safetensors file, as .tinyloop files are: a header of {} bytes is "
-                "beyond the limit",
-                where, length);
+                "{}: is not a safetensors file, as models, saved states and pool entries are",
+                where);
   }
   if (length > file.size() - 8) {
     throw Error(ErrorKind::data, "{}: is cut off inside its header ({} bytes of {})", where,

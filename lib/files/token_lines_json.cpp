@@ -271,8 +271,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
       cause.remove_prefix(dash + 3);
     }
     cause = cause.substr(0, cause.find("; last read"));
-    fault =
-        error.id == 406 ? "number is too large" : fmt::format("not valid JSON: {}", cause);
+    fault = error.id == 406 ? "number is too large" : fmt::format("not valid JSON: {}", cause);
     return false;
   }
 
@@ -370,6 +369,9 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     const bool shared =
         limits_.job_keys && place_ == Place::object &&
         std::find(std::begin(kShared), std::end(kShared), option) != std::end(kShared);
+    const bool of_jobs = place_ == Place::object && !limits_.job_keys &&
+                         std::find(kKeys.begin(), kKeys.end(), name) != kKeys.end();
+    if (of_jobs) return fmt::format("key '{}' is only for jobs of tl-batch", name);
     if (!shared) return fmt::format("key '{}' is not known", excerpt(name));
     std::replace(option.begin(), option.end(), '_', '-');
     return fmt::format("key '{}' is not a job's own: all lanes share it; give --{}", name, option);

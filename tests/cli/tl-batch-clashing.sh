@@ -22,7 +22,9 @@ assert records[14]['error'] == "jobs:15: key 'colour' is not known"
 END
 for key in temperature stop priority; do
   echo "{\"tokens\":[1,2],\"$key\":1}" >one
-  refused 2 "key '$key' is not known" tl-generate -m "$model" --jsonl one
+  why='is only for jobs of tl-batch'
+  [ "$key" != temperature ] || why='is not known'
+  refused 2 "key '$key' $why" tl-generate -m "$model" --jsonl one
 done
 
 # stop, max_tokens and seed of a job outrank the options.

@@ -80,4 +80,4 @@ sed 's/.*jobs:[0-9]*: //; s/"}$//' out >got
 same wanted got
 # Only batches know them.
 head -n 1 jobs >one
-refused 2 "key 'snapshot' is not known" tl-generate -m "$model" --jsonl one
+refused 2 "key 'snapshot' is only for jobs of tl-batch" tl-generate -m "$model" --jsonl one

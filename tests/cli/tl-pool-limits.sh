@@ -64,3 +64,10 @@ tl-pool-evict --pool lru --older-than 30d >removed
 [ ! -s removed ] || fail '--older-than 30d removed something new'
 tl-pool-evict --pool lru --older-than 0 >removed
 [ "$(wc -l <removed)" -eq 3 ] || fail '--older-than 0'
+
+# More prefixes in one command than there is room for: all are named, and a warning says what is gone already.
+printf '%s\n' '1 2 3' '4 5 6' '7 8 9' '1 2 4' >four
+tl-pool-register --pool few --capacity 3 -m "$model" four >out 2>warned
+[ "$(wc -l <out)" -eq 4 ] || fail 'not all prefixes are named'
+holds warned 'few: 1 of these prefixes had to make room for others already'
+[ "$(find few -name '*.safetensors' | wc -l)" -eq 3 ] || fail 'above the capacity'

@@ -41,7 +41,7 @@ TL_BACKEND='' TL_THREADS='' TL_CPU_ISA='' ends 0 tl-generate -m "$model" -n 1 in
 
 refused 2 'stats.json: No such file or directory (or is --stats=stats.json meant?)' tl-generate -m "$model" --stats stats.json
 refused 1 'tl-convert makes a .tinyloop file' tl-generate -m "$MODELS" in
-refused 1 'not a safetensors file, as .tinyloop files are' tl-generate -m many in
+refused 1 'not a safetensors file, as models, saved states and pool entries are' tl-generate -m many in
 
 # The same end id given once or twice is the same run.
 tl-generate -m "$model" --seed 1 --eos 5 in >once

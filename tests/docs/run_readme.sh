@@ -28,8 +28,8 @@ if [ -s "$folder/err" ]; then
   echo "$readme: a command is not quiet"
   exit 1
 fi
-# The answers of one batch are those of the single runs before it, for one seed.
-build/demo/tools/tl-generate -m scripts/demo/demo.tinyloop --seed 1 build/prompts.txt | cmp - build/answers.txt
+# The answers of one batch are those of single runs with these seeds.
+build/demo/tools/tl-generate -m scripts/demo/demo.tinyloop --seed 1 --seed-by-line build/prompts.txt | cmp - build/answers.txt
 # The pool was of use, as the text says.
 [ "$(grep -c '"prefilled":4,"reused":16,' build/stats.json)" -eq 2 ] || { echo "$readme: nothing was reused"; exit 1; }
 # Whatever is written is below build/, which git ignores.

@@ -177,9 +177,9 @@ TEST_CASE("lengths and depths beyond all measure do no harm") {
   CHECK_NOTHROW(parse(with_length(2)));
   CHECK_ERROR(parse(with_length(3)), data, "cut off inside its header");
   CHECK_ERROR(parse(with_length(100'000'000)), data, "cut off inside its header");
-  CHECK_ERROR(parse(with_length(100'000'001)), data, "beyond the limit");
-  CHECK_ERROR(parse(with_length(~std::uint64_t{0})), data, "beyond the limit");
-  CHECK_ERROR(parse(with_length(~std::uint64_t{7})), data, "beyond the limit");
+  CHECK_ERROR(parse(with_length(100'000'001)), data, "is not a safetensors file");
+  CHECK_ERROR(parse(with_length(~std::uint64_t{0})), data, "is not a safetensors file");
+  CHECK_ERROR(parse(with_length(~std::uint64_t{7})), data, "is not a safetensors file");
   const std::string deep(1'000'000, '[');
   CHECK_ERROR(parse(safetensors("{\"a\":" + deep, "")), data, "a list is out of place");
   std::string objects = "{";
