@@ -116,7 +116,11 @@ std::string describe(int device) {
 class ToolkitRuntime final : public Runtime {
  public:
   ToolkitRuntime() {
-    int count = 0;
+    int count = 0, driver = 0;
+    // Without a driver the toolkit says that it is too old.
+    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+      throw Error(ErrorKind::device, "cuda: no device: this machine has no NVIDIA driver");
+    }
     check(cudaGetDeviceCount(&count), "no device");
     if (count == 0) throw Error(ErrorKind::device, "cuda: no device");
     cudaDeviceProp properties;
