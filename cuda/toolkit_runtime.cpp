@@ -119,7 +119,7 @@ class ToolkitRuntime final : public Runtime {
     int count = 0, driver = 0;
     // Without a driver the toolkit says that it is too old.
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
-      throw Error(ErrorKind::device, "cuda: no device: this machine has no NVIDIA driver");
+      throw Error(ErrorKind::device, "cuda: no CUDA device: this machine has no NVIDIA driver");
     }
     check(cudaGetDeviceCount(&count), "no device");
     if (count == 0) throw Error(ErrorKind::device, "cuda: no device");
