@@ -22,6 +22,7 @@
 #include "files/temporary_file.h"
 #include "files/token_files.h"
 #include "files/token_lines.h"
+#include "kv/prefix_pool.h"
 #include "model/loop_plan.h"
 #include "model/model.h"
 #include "sampling/sampler.h"
@@ -98,6 +99,10 @@ void add_source_pool(const std::string& folder);
 // --pool, for every tool that has it; TL_POOL is its default.
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description);
 
+// Makes a pool ready for entries to come. What is wrong with it is a warning: it may serve all the
+// same, or is left out. Returns what look-ups would say of it once more; may be empty.
+std::string make_ready(std::optional<PrefixPool>& pool);
+
 // The options that mean the same in every tool. Each add() declares options on `app` and binds them
 // here, so the group must stay where it is until parsing is done.
 struct DeviceOptions {  // --backend, --gpu-memory, --isa; TL_BACKEND, TL_CPU_ISA
@@ -131,7 +136,7 @@ struct LoopOptions {       // --loops, --kv, --cache-window, --prefill-chunk, --
   // --kv, else what the environment says, else f16. In the store-h modes the plan says which, and
   // this is f16.
   KvMode kv_mode() const;
-  // What said so, such as "--kv h8" or "TINYLOOP_KV_H_MODE=h8".
+  // What asked for a store-h mode, such as "--kv h8" or "TINYLOOP_KV_H_MODE=h8".
   std::string storage_setting() const;
   // Warns if there are more loops than the model was trained with.
   LoopPlan plan(const ModelConfig& config) const;
@@ -216,14 +221,12 @@ struct StopFlags {  // -n, --max-tokens, --eos, --ignore-eos, --stop
 // What ended an answer, as a part of its record: ,"matched":[...] or nothing.
 std::string matched_json(const StopReason& stop);
 
-inline constexpr const char* kStandardInput = "standard input";
-
 // --input-format and FILE...; no file and a terminal on stdin is refused with a hint.
 struct InputOptions {
   std::vector<std::string> files;
   std::string format;  // empty: text
-  // `otherwise`: what there is without FILE.
-  void add(CLI::App& app, const std::string& otherwise = kStandardInput);
+  // `otherwise`: what there is without FILE; empty: standard input.
+  void add(CLI::App& app, const std::string& otherwise = "");
   bool format_given() const { return !format.empty(); }
   // Reads every sequence of every file; the first wrong line throws Error(usage). An empty line is
   // refused too, and so is a file without any.
@@ -252,11 +255,9 @@ struct OutputName {
 // Whether it goes where messages and progress go, by whatever name; /dev/null takes all.
 bool is_standard_error(const OutputName& output);
 // Before any work: throws Error(usage) naming the option if an output would replace what is read
-// (by options, or `inputs`), is a folder, or if two of them are one file, or if a stream goes to
-// what is read, or if it is a device where only a file will do; Error(io) if its folder is not
-// there.
-void check_outputs(const std::vector<OutputName>& outputs,
-                   const std::vector<std::string>& inputs = {});
+// (see add_source), is a folder, or if two of them are one file, or if a stream goes to what is
+// read, or if it is a device where only a file will do; Error(io) if its folder is not there.
+void check_outputs(const std::vector<OutputName>& outputs);
 
 // What becomes of a file: it gets its name when it is complete, or it is there from the beginning
 // and grows by whole lines, as a new one or behind those that are there.

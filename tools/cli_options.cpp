@@ -156,6 +156,19 @@ CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& des
       ->envname("TL_POOL");
 }
 
+std::string make_ready(std::optional<PrefixPool>& pool) {
+  try {
+    const std::string warning = pool->prepare();
+    if (!warning.empty()) warn(warning);
+    return "";
+  } catch (const Error& error) {
+    warn(error.what());
+    const PoolMatch nothing = pool->lookup({}, false);
+    if (!nothing.usable) pool.reset();
+    return nothing.warning;
+  }
+}
+
 void ModelOptions::add(CLI::App& app) {
   names_source(app.add_option("-m,--model", path, "The model, a .tinyloop file"))
       ->type_name("MODEL")
@@ -261,10 +274,7 @@ std::string LoopOptions::storage() const {
 }
 
 std::string LoopOptions::storage_setting() const {
-  if (!kv.empty()) return "--kv " + kv;
-  const std::string mode = storage();
-  return mode == "int8" || mode == "int4" || mode == "f16" ? "--kv " + mode
-                                                           : "TINYLOOP_KV_H_MODE=" + mode;
+  return kv.empty() ? "TINYLOOP_KV_H_MODE=" + storage() : "--kv " + kv;
 }
 
 KvMode LoopOptions::kv_mode() const {

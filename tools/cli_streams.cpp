@@ -46,10 +46,9 @@ std::FILE* stream_to(const struct stat& file) {
 std::vector<std::string> source_files, source_pools;
 const InputOptions* source_lines = nullptr;
 
-// These and the inputs that no option names; "-" among them is standard input.
-std::vector<std::string> all_sources(const std::vector<std::string>& inputs) {
+// "-" among them is standard input.
+std::vector<std::string> all_sources() {
   std::vector<std::string> all = source_files;
-  all.insert(all.end(), inputs.begin(), inputs.end());
   if (source_lines != nullptr && source_lines->files.empty()) all.emplace_back("-");
   return all;
 }
@@ -61,11 +60,10 @@ bool is_within(const std::filesystem::path& path, const std::filesystem::path& f
 
 // Throws Error(usage) naming `option` if writing `path` would replace what is read, whatever its
 // name.
-void refuse_sources(const std::string& path, std::string_view option,
-                    const std::vector<std::string>& inputs = {}) {
+void refuse_sources(const std::string& path, std::string_view option) {
   struct stat status, other;
   const bool exists = file_status(path, status);
-  for (const std::string& input : all_sources(inputs)) {
+  for (const std::string& input : all_sources()) {
     if (input == path || (exists && file_status(input, other) && S_ISREG(status.st_mode) &&
                           same_file(status, other))) {
       throw Error(ErrorKind::usage, "{} {}: the file is also an input", option, path);
@@ -80,11 +78,10 @@ void refuse_sources(const std::string& path, std::string_view option,
 }
 
 // The same for a stream that goes to what is read: it would read its own answers and never end.
-void refuse_sources(std::FILE* stream, std::string_view name,
-                    const std::vector<std::string>& inputs = {}) {
+void refuse_sources(std::FILE* stream, std::string_view name) {
   struct stat status, other;
   if (::fstat(::fileno(stream), &status) != 0 || !S_ISREG(status.st_mode)) return;
-  for (const std::string& input : all_sources(inputs)) {
+  for (const std::string& input : all_sources()) {
     if (file_status(input, other) && same_file(status, other)) {
       throw Error(ErrorKind::usage, "{}: the file is also an input, {}", name,
                   input == "-" ? "standard input" : input);
@@ -104,11 +101,12 @@ void InputOptions::add(CLI::App& app, const std::string& otherwise) {
   app.add_option("--input-format", format, "How the input is written; default: text")
       ->check(CLI::IsMember({"text", "jsonl", "u16", "i32", "npy"}))
       ->type_name("FORMAT");
-  CLI::Option* sequences = app.add_option(
-      "FILE", files,
-      fmt::format("Sequences of token ids, - for standard input; without FILE: {}", otherwise));
+  CLI::Option* sequences =
+      app.add_option("FILE", files,
+                     fmt::format("Sequences of token ids, - for standard input; without FILE: {}",
+                                 otherwise.empty() ? "standard input" : otherwise));
   names_source(sequences)->type_name("");
-  if (otherwise == kStandardInput) source_lines = this;
+  if (otherwise.empty()) source_lines = this;
 }
 
 void InputOptions::check_readable() const {
@@ -182,16 +180,15 @@ void for_line(const TokenLine& line, const std::function<void()>& work) {
   }
 }
 
-void check_outputs(const std::vector<OutputName>& outputs, const std::vector<std::string>& inputs) {
+void check_outputs(const std::vector<OutputName>& outputs) {
   for (auto output = outputs.begin(); output != outputs.end(); ++output) {
     const auto& [option, path, only_file] = *output;
     if (path == "-") {
       const bool answer = option != "--stats";
-      refuse_sources(answer ? stdout : stderr, answer ? "standard output" : "standard error",
-                     inputs);
+      refuse_sources(answer ? stdout : stderr, answer ? "standard output" : "standard error");
     }
     if (path.empty() || path == "-") continue;
-    refuse_sources(path, option, inputs);
+    refuse_sources(path, option);
     struct stat status;
     const bool exists = file_status(path, status);
     if (exists && S_ISDIR(status.st_mode)) {

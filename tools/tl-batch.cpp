@@ -63,15 +63,7 @@ std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, Kv
     if (!told.empty()) cli::warn(told);
     return pool;
   }
-  try {
-    const std::string warning = pool->prepare();
-    if (!warning.empty()) cli::warn(warning);
-  } catch (const Error& error) {
-    cli::warn(error.what());
-    const PoolMatch nothing = pool->lookup({}, false);
-    told = nothing.warning;
-    if (!nothing.usable) pool.reset();
-  }
+  told = cli::make_ready(pool);
   return pool;
 }
 

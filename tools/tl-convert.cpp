@@ -113,12 +113,11 @@ std::string as_text(const ImportReport& report) {
 }
 
 int convert(Options& options, bool progress) {
-  std::vector<std::string> sources;
   std::error_code unreadable;  // import_checkpoint tells
   for (const auto& entry : std::filesystem::directory_iterator(options.folder, unreadable)) {
-    sources.push_back(entry.path().string());
+    cli::add_source(entry.path().string());
   }
-  cli::check_outputs({{"OUT", options.out, true}, {"the report", "-"}}, sources);
+  cli::check_outputs({{"OUT", options.out, true}, {"the report", "-"}});
   ImportOptions request;
   if (options.dtype != "keep") request.type = parse_weight_type(options.dtype);
   if (options.loop_layers) {

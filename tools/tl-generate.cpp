@@ -222,16 +222,7 @@ std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
   std::optional<PrefixPool> pool(std::in_place, options.pool,
                                  cache_identity(engine.forward, engine.kv));
   if (!options.pool_add) return pool;
-  try {
-    const std::string warning = pool->prepare();
-    if (!warning.empty()) cli::warn(warning);
-  } catch (const Error& error) {
-    cli::warn(error.what());
-    // What is there may serve all the same; the first look-up would say once more what is wrong.
-    const PoolMatch nothing = pool->lookup({}, false);
-    engine.warned.insert(nothing.warning);
-    if (!nothing.usable) pool.reset();
-  }
+  engine.warned.insert(cli::make_ready(pool));
   return pool;
 }
 

@@ -15,6 +15,25 @@
 
 namespace tinyloop {
 
+int append_line(int descriptor, std::string_view line) {
+  std::string_view rest = line;
+  while (!rest.empty()) {
+    const ssize_t written = ::write(descriptor, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      const int error = written == 0 ? ENOSPC : errno;
+      const off_t part = static_cast<off_t>(line.size() - rest.size());
+      // If even that fails, whoever reads finds a line without an end.
+      if (part > 0 && ::ftruncate(descriptor, ::lseek(descriptor, 0, SEEK_CUR) - part) != 0) {
+        return error;
+      }
+      return error;
+    }
+    rest.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
 LineLog::LineLog(std::string path, bool go_on) : path_(std::move(path)) {
   const int how = go_on ? O_RDWR : O_WRONLY | O_TRUNC;
   descriptor_ = ::open(path_.c_str(), how | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -54,20 +73,7 @@ void LineLog::drop_last_part() {
 }
 
 void LineLog::write(std::string_view line) {
-  std::string_view rest = line;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      const int error = written == 0 ? ENOSPC : errno;
-      const off_t part = static_cast<off_t>(line.size() - rest.size());
-      if (part > 0 && ::ftruncate(descriptor_, ::lseek(descriptor_, 0, SEEK_CUR) - part) != 0) {
-        fail(errno);
-      }
-      fail(error);
-    }
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (const int error = append_line(descriptor_, line)) fail(error);
 }
 
 void LineLog::close() {

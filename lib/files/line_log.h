@@ -8,6 +8,10 @@
 
 namespace tinyloop {
 
+// Appends to a file that was opened for that, all or nothing: if the disk is full the part that was
+// written is taken back. Returns 0 or the error number.
+int append_line(int descriptor, std::string_view line);
+
 class LineLog {
  public:
   // Makes the file or empties it or, with `go_on`, drops no more than a last line without an end.

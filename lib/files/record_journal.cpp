@@ -16,6 +16,7 @@
 
 #include "error.h"
 #include "files/json_text.h"
+#include "files/line_log.h"
 
 namespace tinyloop {
 namespace {
@@ -192,11 +193,7 @@ void RecordJournal::compare(const Settings& settings) const {
 void RecordJournal::begin(const Settings& settings) {
   if (found()) return compare(settings);
   const std::string header = header_of(settings);
-  if (::write(descriptor_, header.data(), header.size()) != static_cast<ssize_t>(header.size())) {
-    const int error = errno;
-    if (::ftruncate(descriptor_, 0) != 0) fail(errno);
-    fail(error);
-  }
+  if (const int error = append_line(descriptor_, header)) fail(error);
   header_bytes_ = end_ = find_offset_ = find_end_ = static_cast<std::int64_t>(header.size());
   sync();
   sync_folder_of(path_);
@@ -224,18 +221,7 @@ std::optional<RecordJournal::Known> RecordJournal::find(std::int64_t number) {
 
 void RecordJournal::append(const JournalEntry& entry) {
   const std::string line = line_of(entry);
-  std::string_view rest = line;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(descriptor_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      const int error = written == 0 ? ENOSPC : errno;
-      // If even that fails the next run drops the line all the same.
-      if (::ftruncate(descriptor_, end_) != 0) fail(error);
-      fail(error);
-    }
-    rest.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (const int error = append_line(descriptor_, line)) fail(error);
   end_ += static_cast<std::int64_t>(line.size());
   ++records_;
   if (std::chrono::steady_clock::now() - synced_ >= kSyncEvery) sync();

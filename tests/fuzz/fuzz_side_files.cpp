@@ -3,8 +3,6 @@
 // over or refused with a message, and what is written after them can be read again. Not for token
 // lines, tensor files and snapshots, which have targets of their own.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -15,6 +13,7 @@
 #include "error.h"
 #include "files/npy_file.h"
 #include "files/record_journal.h"
+#include "fuzz/fuzz_require.h"
 #include "kv/pool_folder.h"
 #include "kv/pool_order.h"
 #include "kv/pool_uses.h"
@@ -27,12 +26,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 namespace {
 
 using namespace tinyloop;
-
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_side_files: does not hold: %s\n", what);
-  std::abort();
-}
 
 std::string content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -154,10 +147,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string_view message = error.what();
     require(message.starts_with(folder.path()), "a message names the file");
     require(message.size() < 5000, "messages are bounded");
-    for (const char c : message) {
-      require(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f,
-              "messages cannot steer a terminal");
-    }
+    require_plain(message);
   }
   return 0;
 }

@@ -3,8 +3,6 @@
 // message. Not about files that cannot be opened, nor about what tensors mean.
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <span>
@@ -14,6 +12,7 @@
 
 #include "error.h"
 #include "files/tensor_file.h"
+#include "fuzz/fuzz_require.h"
 #include "model/model_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -25,20 +24,12 @@ using namespace tinyloop;
 __extension__ using Wide =
     unsigned __int128;  // where a product of two 64-bit numbers cannot overflow
 
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_tensor_file: does not hold: %s\n", what);
-  std::abort();
-}
-
 void require_message(const Error& error) {
   const std::string_view message = error.what();
   require(error.kind() == ErrorKind::data, "damage is an error of kind data");
   require(message.starts_with("it: "), "a message names the file");
   require(message.size() < 5000, "messages are bounded");
-  for (const char c : message) {
-    require(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f, "messages cannot steer a terminal");
-  }
+  require_plain(message);
 }
 
 template <typename T>

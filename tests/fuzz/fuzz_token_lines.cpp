@@ -6,25 +6,18 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "files/token_lines.h"
+#include "fuzz/fuzz_require.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace {
 
 using namespace tinyloop;
-
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_token_lines: does not hold: %s\n", what);
-  std::abort();
-}
 
 void check_line(const TokenLine& line, TokenLimits limits) {
   if (!line.error.empty()) {
