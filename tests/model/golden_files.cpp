@@ -91,6 +91,10 @@ GoldenCase read_case(const fs::path& folder, const Json& json, const Json& famil
   return golden;
 }
 
+// The folders whose families are read today; the full set has more.
+const std::set<std::string> kFamilies = {"huginn", "huginn_llama", "llama_tied", "llama_untied",
+                                         "nanbeige", "ouro", "qwen3"};
+
 }  // namespace
 
 std::vector<std::string> golden_roots() {
@@ -109,7 +113,7 @@ std::vector<GoldenCase> read_golden_cases(const std::string& root) {
   std::sort(folders.begin(), folders.end());
   std::vector<GoldenCase> cases;
   for (const fs::path& folder : folders) {
-    if (folder.filename().string().starts_with("iquest")) continue;
+    if (!kFamilies.contains(folder.filename().string())) continue;
     std::ifstream in(folder / "golden.json");
     const Json family = Json::parse(in);
     for (const Json& json : family.at("cases")) cases.push_back(read_case(folder, json, family));

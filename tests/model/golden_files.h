@@ -52,8 +52,7 @@ struct GoldenCase {
 // beside the repository.
 std::vector<std::string> golden_roots();
 
-// All cases of all families below a root in alphabetical order of folders; the loop coders are left
-// out.
+// All cases below a root of all families that are supported, in alphabetical order of folders.
 std::vector<GoldenCase> read_golden_cases(const std::string& root);
 
 }  // namespace tinyloop
