@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cuda_ops.h"
-#include "device/limit_probe.h"
+#include "tinyloop/device/limit_probe.h"
 
 namespace tinyloop {
 

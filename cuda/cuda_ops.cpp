@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "error.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop {
 

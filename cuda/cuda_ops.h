@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/ops.h"
+#include "tinyloop/device/ops.h"
 #include "device_memory.h"
 #include "kernels.h"
 #include "runtime.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "error.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop::cuda {
 namespace {

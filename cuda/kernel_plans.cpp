@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cassert>
 
-#include "device/query_tiles.h"
-#include "error.h"
+#include "tinyloop/device/query_tiles.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop::cuda {
 namespace {

@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-#include "device/ops.h"
+#include "tinyloop/device/ops.h"
 
 struct CUstream_st;
 

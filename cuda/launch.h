@@ -95,7 +95,7 @@ TL_DEVICE std::uint16_t narrow_f16(float a) { return __half_as_ushort(__float2ha
 #include <cmath>
 
 #include "emulator.h"
-#include "number_formats.h"
+#include "tinyloop/number_formats.h"
 
 #define TL_GLOBAL
 #define TL_GLOBAL_OF(threads)

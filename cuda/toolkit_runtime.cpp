@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "cuda_ops.h"
-#include "error.h"
+#include "tinyloop/error.h"
 #include "runtime.h"
 
 namespace tinyloop::cuda {

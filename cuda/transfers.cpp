@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "error.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop::cuda {
 namespace {

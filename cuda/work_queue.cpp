@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstring>
 
-#include "error.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop::cuda {
 namespace {

@@ -9,15 +9,19 @@ import pathlib
 import re
 import sys
 
-# lib/ from top to bottom: a layer may include itself and those above it. Headers directly in lib/ are above all.
-LAYERS = ('files', 'model', 'device', 'kv', 'engine', 'sampling', 'schedule')
-TOOL_HEADERS = ('cli.h', 'batch_records.h')
+# lib/tinyloop/ from bottom to top: a layer may include itself and those before it. Headers directly in
+# lib/tinyloop/ are below all, but for the one that chooses a backend.
+LIB = 'lib/tinyloop/'
+LAYERS = ('files', 'model', 'device', 'kv', 'pool', 'engine', 'sampling', 'schedule', 'batch', 'measure')
 TOP_HEADERS = ('error.h', 'token.h', 'random.h', 'number_formats.h')
+# A pool knows bytes and names; it never sees a device.
+POOL_SEES = ('files/', 'kv/snapshot.h', 'kv/cache_identity.h', 'pool/')
 # The implementations of device/ops.h may see of lib what ops.h itself may see, and their own folder.
 BACKENDS = ('cpu', 'cuda')
 UP_TO_OPS = ('files/', 'model/packed_matrix.h', 'device/')
-# The one file that knows the backends.
-SELECTOR = 'lib/device/backend.cpp'
+# The one module that knows the backends, and who may ask it for one.
+SELECTOR = 'lib/tinyloop/backend.cpp'
+SELECTOR_HEADER = 'backend.h'
 
 SOURCES = {'.h', '.cpp', '.cu', '.cuh', '.inc'}
 COUNTED = SOURCES | {'.py', '.sh'}
@@ -37,20 +41,28 @@ FORBIDDEN = (
 
 
 def may_include(source, header):
-    """Whether the file `source` (from the root) may include `header` (as written, from lib/ or beside it)."""
+    """Whether the file `source` (from the root) may include `header` (as written)."""
     parts = source.split('/')
-    folder = parts[1] if parts[0] == 'lib' and len(parts) > 2 else ''
-    if '/' not in header:
-        if parts[0] == 'tools':
-            return header in TOOL_HEADERS or header in TOP_HEADERS
-        return header in TOP_HEADERS or parts[0] == 'cuda' or folder == 'cpu'
-    target = header.split('/')[0]
+    in_lib = source.startswith(LIB)
+    folder = parts[2] if in_lib and len(parts) > 3 else ''
+    if source == SELECTOR and header.startswith('cuda/'):
+        return True
+    if not header.startswith('tinyloop/'):
+        return '/' not in header and parts[0] in ('tools', 'cuda')
+    header = header.removeprefix('tinyloop/')
+    target = header.split('/')[0] if '/' in header else ''
+    if header in TOP_HEADERS:
+        return True
+    if header == SELECTOR_HEADER:
+        return parts[0] == 'tools' or folder == 'measure' or source == SELECTOR
     if parts[0] == 'tools':
         return target in LAYERS
     if parts[0] == 'cuda' or folder in BACKENDS:
-        return target == (folder or 'cuda') or header.startswith(UP_TO_OPS)
-    if source == SELECTOR and target in BACKENDS:
-        return True
+        return (in_lib and target == folder) or header.startswith(UP_TO_OPS)
+    if source in (SELECTOR, LIB + SELECTOR_HEADER):
+        return target in BACKENDS + ('files', 'model', 'device')
+    if folder == 'pool':
+        return header.startswith(POOL_SEES)
     if folder in LAYERS and target in LAYERS:
         return LAYERS.index(target) <= LAYERS.index(folder)
     return False
@@ -67,10 +79,13 @@ def faults_of(root, path):
         yield f'{name}: "{drawer}" says nothing about what is inside'
     if parts[0] not in ('lib', 'tools', 'cuda') or path.suffix not in SOURCES:
         return
-    if parts[0] == 'lib' and len(parts) > 2 and parts[1] not in LAYERS + BACKENDS:
-        yield f'{name}: the folder is not in the table of layers'
-    if parts[0] == 'lib' and len(parts) == 2 and path.suffix == '.h' and parts[1] not in TOP_HEADERS:
-        yield f'{name}: the header is not in the table of layers'
+    if parts[0] == 'lib':
+        if not name.startswith(LIB):
+            yield f'{name}: sources lie below {LIB}'
+        elif len(parts) > 3 and parts[2] not in LAYERS + BACKENDS:
+            yield f'{name}: the folder is not in the table of layers'
+        elif len(parts) == 3 and path.suffix == '.h' and parts[2] not in TOP_HEADERS + (SELECTOR_HEADER,):
+            yield f'{name}: the header is not in the table of layers'
     for match in INCLUDE.finditer(text):
         if not may_include(name, match.group(1)):
             line = text.count('\n', 0, match.start()) + 1

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "device/backend.h"
-#include "error.h"
+#include "tinyloop/backend.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop {
 namespace {

@@ -11,8 +11,8 @@
 #include <span>
 #include <string>
 
-#include "device/backend.h"
-#include "device/ops.h"
+#include "tinyloop/backend.h"
+#include "tinyloop/device/ops.h"
 
 namespace tinyloop {
 

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "model/model_writer.h"
-#include "random.h"
+#include "tinyloop/model/model_writer.h"
+#include "tinyloop/random.h"
 
 namespace {
 

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "model/checkpoint_folder.h"
-#include "model/model_writer.h"
-#include "random.h"
+#include "tinyloop/model/model_writer.h"
+#include "tinyloop/random.h"
 
 namespace tinyloop {
 namespace {

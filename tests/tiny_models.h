@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "model/model_config.h"
-#include "model/packed_matrix.h"
+#include "tinyloop/model/model_config.h"
+#include "tinyloop/model/packed_matrix.h"
 #include "model/reference_model.h"
-#include "token.h"
+#include "tinyloop/token.h"
 
 namespace tinyloop {
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "files/json_text.h"
-#include "schedule/prefix_cache.h"
+#include "tinyloop/files/json_text.h"
+#include "tinyloop/schedule/prefix_cache.h"
 
 namespace tinyloop::cli {
 

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "cli.h"
-#include "engine/forward.h"
-#include "files/record_journal.h"
-#include "files/token_files.h"
-#include "schedule/generate_batch.h"
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/files/record_journal.h"
+#include "tinyloop/files/token_files.h"
+#include "tinyloop/batch/generate_batch.h"
 
 namespace tinyloop::cli {
 

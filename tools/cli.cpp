@@ -17,7 +17,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "device/backend.h"
+#include "tinyloop/backend.h"
 
 namespace tinyloop::cli {
 namespace {

@@ -16,19 +16,19 @@
 #include <type_traits>
 #include <vector>
 
-#include "device/ops.h"
-#include "error.h"
-#include "files/line_log.h"
-#include "files/temporary_file.h"
-#include "files/token_files.h"
-#include "files/token_lines.h"
-#include "kv/prefix_pool.h"
-#include "model/loop_plan.h"
-#include "model/model.h"
-#include "sampling/sampler.h"
-#include "sampling/stop.h"
-#include "schedule/generate.h"
-#include "schedule/generate_batch.h"
+#include "tinyloop/device/ops.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/line_log.h"
+#include "tinyloop/files/temporary_file.h"
+#include "tinyloop/files/token_files.h"
+#include "tinyloop/files/token_lines.h"
+#include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/model/loop_plan.h"
+#include "tinyloop/model/model.h"
+#include "tinyloop/sampling/sampler.h"
+#include "tinyloop/sampling/stop.h"
+#include "tinyloop/schedule/generate.h"
+#include "tinyloop/batch/generate_batch.h"
 
 namespace tinyloop::cli {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "cli.h"
-#include "device/backend.h"
+#include "tinyloop/backend.h"
 
 namespace tinyloop::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "cli.h"
-#include "schedule/speculation_profile.h"
+#include "tinyloop/measure/speculation_profile.h"
 
 namespace tinyloop::cli {
 

@@ -13,12 +13,12 @@
 
 #include "batch_records.h"
 #include "cli.h"
-#include "engine/forward.h"
-#include "engine/memory_need.h"
-#include "files/record_journal.h"
-#include "kv/prefix_pool.h"
-#include "schedule/generate_batch.h"
-#include "schedule/prefix_cache.h"
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/engine/memory_need.h"
+#include "tinyloop/files/record_journal.h"
+#include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/batch/generate_batch.h"
+#include "tinyloop/schedule/prefix_cache.h"
 
 namespace {
 

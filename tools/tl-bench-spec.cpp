@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "cli.h"
-#include "engine/memory_need.h"
-#include "files/json_text.h"
-#include "files/svg_chart.h"
-#include "random.h"
-#include "schedule/prefix_cache.h"
-#include "schedule/speculation_bench.h"
-#include "schedule/speculation_profile.h"
+#include "tinyloop/engine/memory_need.h"
+#include "tinyloop/files/json_text.h"
+#include "svg_chart.h"
+#include "tinyloop/random.h"
+#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/measure/speculation_bench.h"
+#include "tinyloop/measure/speculation_profile.h"
 
 namespace {
 

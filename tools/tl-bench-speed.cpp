@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "cli.h"
-#include "device/backend.h"
-#include "files/json_text.h"
-#include "model/model_shape.h"
-#include "model/random_model.h"
-#include "schedule/speed_block.h"
+#include "tinyloop/backend.h"
+#include "tinyloop/files/json_text.h"
+#include "tinyloop/model/model_shape.h"
+#include "tinyloop/model/random_model.h"
+#include "tinyloop/measure/speed_block.h"
 
 namespace {
 

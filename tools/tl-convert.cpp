@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "cli.h"
-#include "files/json_text.h"
-#include "model/import_hf.h"
+#include "tinyloop/files/json_text.h"
+#include "tinyloop/model/import_hf.h"
 
 namespace {
 

@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "cli.h"
-#include "engine/forward.h"
-#include "engine/memory_need.h"
-#include "files/json_text.h"
-#include "kv/prefix_pool.h"
-#include "schedule/generate.h"
-#include "schedule/pooled_prompt.h"
-#include "schedule/prefix_cache.h"
-#include "schedule/resume.h"
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/engine/memory_need.h"
+#include "tinyloop/files/json_text.h"
+#include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/pooled_prompt.h"
+#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/schedule/resume.h"
 
 namespace {
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "cli.h"
-#include "device/backend.h"
-#include "engine/forward.h"
-#include "engine/memory_need.h"
-#include "files/json_text.h"
-#include "schedule/score.h"
+#include "tinyloop/backend.h"
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/engine/memory_need.h"
+#include "tinyloop/files/json_text.h"
+#include "tinyloop/measure/score.h"
 
 namespace {
 

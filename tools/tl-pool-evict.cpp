@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli.h"
-#include "kv/prefix_pool.h"
+#include "tinyloop/pool/prefix_pool.h"
 
 namespace {
 

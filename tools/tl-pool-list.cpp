@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cli.h"
-#include "files/json_text.h"
-#include "kv/prefix_pool.h"
+#include "tinyloop/files/json_text.h"
+#include "tinyloop/pool/prefix_pool.h"
 
 namespace {
 

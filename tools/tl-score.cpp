@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "cli.h"
-#include "engine/forward.h"
-#include "engine/memory_need.h"
-#include "files/json_text.h"
-#include "files/npy_file.h"
-#include "schedule/score.h"
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/engine/memory_need.h"
+#include "tinyloop/files/json_text.h"
+#include "tinyloop/files/npy_file.h"
+#include "tinyloop/measure/score.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 
 #include "cuda/tested_cuda.h"
 #include "kernels/kernel_runs.h"
-#include "number_formats.h"
+#include "tinyloop/number_formats.h"
 
 namespace tinyloop {
 namespace {

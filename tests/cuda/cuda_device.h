@@ -12,7 +12,7 @@
 
 #include "cuda/recorded_runtime.h"
 #include "cuda_ops.h"
-#include "device/backend.h"
+#include "tinyloop/backend.h"
 
 namespace tinyloop {
 

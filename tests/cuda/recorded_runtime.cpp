@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "error.h"
-#include "number_formats.h"
+#include "tinyloop/error.h"
+#include "tinyloop/number_formats.h"
 
 namespace tinyloop::cuda {
 namespace {

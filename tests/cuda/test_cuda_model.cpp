@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "cuda/cuda_device.h"
-#include "engine/memory_need.h"
-#include "error.h"
+#include "tinyloop/engine/memory_need.h"
+#include "tinyloop/error.h"
 #include "model/checkpoint_folder.h"
 #include "model/golden_files.h"
-#include "model/import_hf.h"
+#include "tinyloop/model/import_hf.h"
 #include "model/pool_runs.h"
-#include "schedule/prefill.h"
-#include "schedule/prefix_cache.h"
+#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/schedule/prefix_cache.h"
 #include "temporary_folder.h"
 
 namespace tinyloop {

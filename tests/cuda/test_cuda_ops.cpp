@@ -9,7 +9,7 @@
 
 #include "cuda/cuda_device.h"
 #include "cuda_limits.h"
-#include "error.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop {
 namespace {

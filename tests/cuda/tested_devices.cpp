@@ -11,7 +11,7 @@
 
 #include "cuda/recorded_runtime.h"
 #include "cuda/tested_cuda.h"
-#include "device/backend.h"
+#include "tinyloop/backend.h"
 #include "emulator.h"
 #include "kernels/kernel_runs.h"
 

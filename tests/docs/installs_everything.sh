@@ -33,7 +33,7 @@ export PKG_CONFIG_PATH=$folder/$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=
 prefix=$folder/root$(sed -n 's/^prefix=//p' "$pc")
 flags=$(pkg-config --define-variable=prefix="$prefix" --cflags --libs tinyloop)
 include=$(dirname "$(find_one forward.h)")/..
-(cd "$include" && find . -name '*.h' | sort | sed 's|^\./\(.*\)|#include "\1"|') >program.cpp
+(cd "$include" && find . -name '*.h' | sort | sed 's|^\./\(.*\)|#include "tinyloop/\1"|') >program.cpp
 cat >>program.cpp <<'END'
 #include <cstdio>
 int main(int, char** argv) {

@@ -10,15 +10,15 @@
 #include <string_view>
 #include <vector>
 
-#include "error.h"
-#include "files/npy_file.h"
-#include "files/record_journal.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/npy_file.h"
+#include "tinyloop/files/record_journal.h"
 #include "fuzz/fuzz_require.h"
-#include "kv/pool_folder.h"
-#include "kv/pool_order.h"
-#include "kv/pool_uses.h"
-#include "model/import_hf.h"
-#include "schedule/speculation_profile.h"
+#include "tinyloop/pool/folder.h"
+#include "tinyloop/pool/order.h"
+#include "tinyloop/pool/uses.h"
+#include "tinyloop/model/import_hf.h"
+#include "tinyloop/measure/speculation_profile.h"
 #include "temporary_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

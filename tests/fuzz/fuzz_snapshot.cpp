@@ -11,10 +11,10 @@
 #include <string>
 #include <string_view>
 
-#include "device/kv_tile.h"
-#include "error.h"
+#include "tinyloop/device/kv_tile.h"
+#include "tinyloop/error.h"
 #include "fuzz/fuzz_require.h"
-#include "kv/snapshot.h"
+#include "tinyloop/kv/snapshot.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "error.h"
-#include "files/tensor_file.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/tensor_file.h"
 #include "fuzz/fuzz_require.h"
-#include "model/model_config.h"
+#include "tinyloop/model/model_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "files/token_lines.h"
+#include "tinyloop/files/token_lines.h"
 #include "fuzz/fuzz_require.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

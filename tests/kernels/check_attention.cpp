@@ -12,7 +12,7 @@
 #include <map>
 
 #include "kernels/kernel_runs.h"
-#include "number_formats.h"
+#include "tinyloop/number_formats.h"
 
 namespace tinyloop {
 namespace {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "device/ops.h"
-#include "model/packed_matrix.h"
+#include "tinyloop/device/ops.h"
+#include "tinyloop/model/packed_matrix.h"
 
 namespace tinyloop {
 

@@ -3,7 +3,7 @@
 // cuda/tested_devices.cpp.
 #include <fmt/format.h>
 
-#include "device/backend.h"
+#include "tinyloop/backend.h"
 #include "guarded_ops.h"
 #include "kernels/kernel_runs.h"
 

@@ -11,12 +11,12 @@
 #include <set>
 #include <utility>
 
-#include "error.h"
-#include "kv/prefix_pool.h"
+#include "tinyloop/error.h"
+#include "tinyloop/pool/prefix_pool.h"
 #include "model/pool_runs.h"
-#include "schedule/decode.h"
-#include "schedule/pooled_prompt.h"
-#include "schedule/prefix_cache.h"
+#include "tinyloop/schedule/decode.h"
+#include "tinyloop/schedule/pooled_prompt.h"
+#include "tinyloop/schedule/prefix_cache.h"
 
 namespace tinyloop {
 namespace {

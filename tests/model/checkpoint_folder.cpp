@@ -14,7 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "number_formats.h"
+#include "tinyloop/number_formats.h"
 
 namespace tinyloop {
 namespace {

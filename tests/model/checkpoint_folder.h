@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "model/model_config.h"
-#include "model/packed_matrix.h"
+#include "tinyloop/model/model_config.h"
+#include "tinyloop/model/packed_matrix.h"
 #include "model/reference_model.h"
 
 namespace tinyloop {

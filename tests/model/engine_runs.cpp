@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "random.h"
-#include "schedule/decode.h"
-#include "schedule/prefill.h"
+#include "tinyloop/random.h"
+#include "tinyloop/schedule/decode.h"
+#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "device/backend.h"
-#include "engine/forward.h"
-#include "kv/kv_cache.h"
-#include "model/model.h"
-#include "token.h"
+#include "tinyloop/backend.h"
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/kv/kv_cache.h"
+#include "tinyloop/model/model.h"
+#include "tinyloop/token.h"
 
 namespace tinyloop {
 

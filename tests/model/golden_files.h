@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "model/import_hf.h"
+#include "tinyloop/model/import_hf.h"
 #include "model/reference_model.h"
-#include "token.h"
+#include "tinyloop/token.h"
 
 namespace tinyloop {
 

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "schedule/prefix_cache.h"
+#include "tinyloop/schedule/prefix_cache.h"
 #include "temporary_folder.h"
 
 namespace tinyloop {

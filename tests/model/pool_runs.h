@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/forward.h"
-#include "kv/prefix_pool.h"
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/pool/prefix_pool.h"
 #include "model/engine_runs.h"
-#include "schedule/pooled_prompt.h"
+#include "tinyloop/schedule/pooled_prompt.h"
 #include "tiny_models.h"
 
 namespace tinyloop {

@@ -7,12 +7,12 @@
 #include <map>
 #include <utility>
 
-#include "model/model.h"
-#include "model/model_config.h"
-#include "random.h"
-#include "sampling/sampler.h"
-#include "sampling/stop.h"
-#include "schedule/exit_rule.h"
+#include "tinyloop/model/model.h"
+#include "tinyloop/model/model_config.h"
+#include "tinyloop/random.h"
+#include "tinyloop/sampling/sampler.h"
+#include "tinyloop/sampling/stop.h"
+#include "tinyloop/schedule/exit_rule.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
 

@@ -9,8 +9,8 @@
 #include <numbers>
 #include <stdexcept>
 
-#include "model/model.h"
-#include "number_formats.h"
+#include "tinyloop/model/model.h"
+#include "tinyloop/number_formats.h"
 
 namespace tinyloop {
 namespace {

@@ -10,9 +10,9 @@
 #include <span>
 #include <vector>
 
-#include "device/kv_tile.h"
-#include "model/model_config.h"
-#include "token.h"
+#include "tinyloop/device/kv_tile.h"
+#include "tinyloop/model/model_config.h"
+#include "tinyloop/token.h"
 
 namespace tinyloop {
 

@@ -12,16 +12,16 @@
 #include <string>
 #include <vector>
 
-#include "device/backend.h"
-#include "engine/forward.h"
-#include "error.h"
-#include "kv/kv_cache.h"
+#include "tinyloop/backend.h"
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/error.h"
+#include "tinyloop/kv/kv_cache.h"
 #include "model/checkpoint_folder.h"
-#include "model/import_hf.h"
-#include "model/initial_state.h"
-#include "model/model.h"
+#include "tinyloop/model/import_hf.h"
+#include "tinyloop/model/initial_state.h"
+#include "tinyloop/model/model.h"
 #include "model/reference_model.h"
-#include "schedule/prefill.h"
+#include "tinyloop/schedule/prefill.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "guarded_ops.h"
-#include "kv/kv_cache.h"
+#include "tinyloop/kv/kv_cache.h"
 #include "model/batch_runs.h"
 #include "model/engine_runs.h"
 #include "model/pool_runs.h"

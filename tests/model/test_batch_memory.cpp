@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "guarded_ops.h"
-#include "kv/kv_cache.h"
+#include "tinyloop/kv/kv_cache.h"
 #include "model/batch_runs.h"
 #include "model/engine_runs.h"
 #include "model/pool_runs.h"

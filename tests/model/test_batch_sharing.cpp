@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
-#include "kv/prefix_pool.h"
+#include "tinyloop/error.h"
+#include "tinyloop/pool/prefix_pool.h"
 #include "model/batch_runs.h"
 #include "model/engine_runs.h"
 #include "model/pool_runs.h"
-#include "schedule/prefix_cache.h"
+#include "tinyloop/schedule/prefix_cache.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
 

@@ -8,11 +8,11 @@
 #include <cmath>
 #include <vector>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "model/engine_runs.h"
-#include "schedule/decode.h"
-#include "schedule/prefill.h"
-#include "schedule/score.h"
+#include "tinyloop/schedule/decode.h"
+#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/measure/score.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
 

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "model/checkpoint_folder.h"
 #include "model/engine_runs.h"
 #include "model/golden_files.h"
-#include "model/import_hf.h"
-#include "schedule/generate.h"
-#include "schedule/live_rows.h"
+#include "tinyloop/model/import_hf.h"
+#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/live_rows.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
 

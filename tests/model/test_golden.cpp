@@ -12,14 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "device/backend.h"
-#include "engine/forward.h"
-#include "kv/kv_cache.h"
+#include "tinyloop/backend.h"
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/kv/kv_cache.h"
 #include "model/checkpoint_folder.h"
 #include "model/golden_files.h"
-#include "model/import_hf.h"
-#include "model/model.h"
-#include "schedule/prefill.h"
+#include "tinyloop/model/import_hf.h"
+#include "tinyloop/model/model.h"
+#include "tinyloop/schedule/prefill.h"
 #include "temporary_folder.h"
 
 namespace tinyloop {

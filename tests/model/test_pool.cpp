@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "guarded_ops.h"
 #include "model/pool_runs.h"
-#include "schedule/prefix_cache.h"
+#include "tinyloop/schedule/prefix_cache.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
 

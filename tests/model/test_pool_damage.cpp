@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "model/pool_runs.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"

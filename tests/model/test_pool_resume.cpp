@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "guarded_ops.h"
 #include "model/pool_runs.h"
 #include "temporary_folder.h"

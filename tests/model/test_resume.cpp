@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "model/engine_runs.h"
-#include "schedule/generate.h"
-#include "schedule/resume.h"
+#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/resume.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
 

@@ -9,7 +9,7 @@
 
 #include "guarded_ops.h"
 #include "model/engine_runs.h"
-#include "schedule/prefill.h"
+#include "tinyloop/schedule/prefill.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
 

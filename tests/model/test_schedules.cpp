@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "guarded_ops.h"
 #include "model/engine_runs.h"
 #include "model/random_cases.h"
-#include "schedule/generate.h"
-#include "schedule/prefill.h"
-#include "schedule/speculation_bench.h"
+#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/measure/speculation_bench.h"
 #include "temporary_folder.h"
 #include "test_seed.h"
 #include "tiny_models.h"

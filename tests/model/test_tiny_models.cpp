@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "model/model.h"
+#include "tinyloop/model/model.h"
 #include "model/reference_model.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"

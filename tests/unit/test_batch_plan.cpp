@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
-#include "schedule/batch_plan.h"
+#include "tinyloop/error.h"
+#include "tinyloop/batch/plan.h"
 
 namespace tinyloop {
 namespace {

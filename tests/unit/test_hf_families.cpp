@@ -6,8 +6,8 @@
 #include <cmath>
 #include <functional>
 
-#include "error.h"
-#include "model/import_hf.h"
+#include "tinyloop/error.h"
+#include "tinyloop/model/import_hf.h"
 #include "temporary_folder.h"
 #include "unit/file_bytes.h"
 #include "unit/hf_folder.h"

@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "kv/hidden_codec.h"
-#include "random.h"
+#include "tinyloop/kv/hidden_codec.h"
+#include "tinyloop/random.h"
 
 namespace tinyloop {
 namespace {

@@ -8,9 +8,9 @@
 #include <map>
 #include <set>
 
-#include "error.h"
-#include "model/import_hf.h"
-#include "model/model.h"
+#include "tinyloop/error.h"
+#include "tinyloop/model/import_hf.h"
+#include "tinyloop/model/model.h"
 #include "temporary_folder.h"
 #include "unit/file_bytes.h"
 #include "unit/hf_folder.h"

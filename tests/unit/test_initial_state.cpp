@@ -6,9 +6,9 @@
 #include <limits>
 #include <set>
 
-#include "error.h"
-#include "files/npy_file.h"
-#include "model/initial_state.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/npy_file.h"
+#include "tinyloop/model/initial_state.h"
 #include "temporary_folder.h"
 #include "unit/file_bytes.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "files/token_lines.h"
+#include "tinyloop/files/token_lines.h"
 
 using namespace tinyloop;
 

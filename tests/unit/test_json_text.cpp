@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "files/json_text.h"
+#include "tinyloop/files/json_text.h"
 
 namespace tinyloop {
 namespace {

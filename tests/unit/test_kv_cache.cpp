@@ -10,11 +10,11 @@
 #include <cstring>
 #include <vector>
 
-#include "device/backend.h"
-#include "error.h"
-#include "kv/kv_cache.h"
-#include "number_formats.h"
-#include "random.h"
+#include "tinyloop/backend.h"
+#include "tinyloop/error.h"
+#include "tinyloop/kv/kv_cache.h"
+#include "tinyloop/number_formats.h"
+#include "tinyloop/random.h"
 
 namespace tinyloop {
 namespace {

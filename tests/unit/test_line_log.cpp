@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "file_bytes.h"
-#include "files/line_log.h"
+#include "tinyloop/files/line_log.h"
 #include "temporary_folder.h"
 
 using namespace tinyloop;

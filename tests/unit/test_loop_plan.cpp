@@ -4,8 +4,8 @@
 
 #include <set>
 
-#include "error.h"
-#include "model/loop_plan.h"
+#include "tinyloop/error.h"
+#include "tinyloop/model/loop_plan.h"
 #include "unit/file_bytes.h"
 
 namespace tinyloop {

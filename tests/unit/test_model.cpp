@@ -6,9 +6,9 @@
 #include <functional>
 #include <map>
 
-#include "error.h"
-#include "model/model.h"
-#include "model/model_writer.h"
+#include "tinyloop/error.h"
+#include "tinyloop/model/model.h"
+#include "tinyloop/model/model_writer.h"
 #include "temporary_folder.h"
 #include "unit/file_bytes.h"
 

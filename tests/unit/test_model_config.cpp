@@ -6,8 +6,8 @@
 #include <functional>
 #include <limits>
 
-#include "error.h"
-#include "model/model_config.h"
+#include "tinyloop/error.h"
+#include "tinyloop/model/model_config.h"
 #include "unit/file_bytes.h"
 
 namespace tinyloop {

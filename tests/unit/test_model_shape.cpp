@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "error.h"
-#include "model/model_shape.h"
+#include "tinyloop/error.h"
+#include "tinyloop/model/model_shape.h"
 
 namespace tinyloop {
 namespace {

@@ -3,8 +3,8 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
-#include "error.h"
-#include "files/npy_file.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/npy_file.h"
 #include "temporary_folder.h"
 #include "unit/file_bytes.h"
 

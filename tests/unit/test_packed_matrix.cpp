@@ -7,9 +7,9 @@
 #include <cstring>
 #include <vector>
 
-#include "error.h"
-#include "model/packed_matrix.h"
-#include "number_formats.h"
+#include "tinyloop/error.h"
+#include "tinyloop/model/packed_matrix.h"
+#include "tinyloop/number_formats.h"
 
 namespace tinyloop {
 namespace {

@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
-#include "error.h"
-#include "kv/prefix_pool.h"
-#include "random.h"
+#include "tinyloop/error.h"
+#include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/random.h"
 #include "temporary_folder.h"
 
 namespace tinyloop {

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "error.h"
-#include "kv/pool_order.h"
-#include "kv/prefix_pool.h"
+#include "tinyloop/error.h"
+#include "tinyloop/pool/order.h"
+#include "tinyloop/pool/prefix_pool.h"
 #include "temporary_folder.h"
 
 namespace tinyloop {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kv/pool_uses.h"
+#include "tinyloop/pool/uses.h"
 #include "temporary_folder.h"
 
 namespace tinyloop {

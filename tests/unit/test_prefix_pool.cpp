@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
-#include "kv/pool_order.h"
-#include "kv/prefix_pool.h"
-#include "random.h"
+#include "tinyloop/error.h"
+#include "tinyloop/pool/order.h"
+#include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/random.h"
 #include "temporary_folder.h"
 
 namespace tinyloop {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "random.h"
+#include "tinyloop/random.h"
 
 using namespace tinyloop;
 

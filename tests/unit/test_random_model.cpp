@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "model/random_model.h"
+#include "tinyloop/model/random_model.h"
 
 namespace tinyloop {
 namespace {

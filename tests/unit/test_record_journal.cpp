@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "file_bytes.h"
-#include "files/record_journal.h"
+#include "tinyloop/files/record_journal.h"
 #include "temporary_folder.h"
 
 using namespace tinyloop;

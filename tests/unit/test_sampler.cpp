@@ -11,9 +11,9 @@
 #include <set>
 #include <string>
 
-#include "error.h"
-#include "random.h"
-#include "sampling/sampler.h"
+#include "tinyloop/error.h"
+#include "tinyloop/random.h"
+#include "tinyloop/sampling/sampler.h"
 
 using namespace tinyloop;
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "files/sha256.h"
+#include "tinyloop/files/sha256.h"
 
 using namespace tinyloop;
 

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "device/backend.h"
-#include "model/model_shape.h"
-#include "model/random_model.h"
-#include "schedule/prefill.h"
-#include "schedule/speed_block.h"
-#include "schedule/speed_runs.h"
+#include "tinyloop/backend.h"
+#include "tinyloop/model/model_shape.h"
+#include "tinyloop/model/random_model.h"
+#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/measure/speed_block.h"
+#include "tinyloop/measure/speed_runs.h"
 
 namespace tinyloop {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "schedule/speed_block.h"
-#include "schedule/speed_timing.h"
+#include "tinyloop/measure/speed_block.h"
+#include "tinyloop/measure/speed_timing.h"
 
 namespace tinyloop {
 namespace {

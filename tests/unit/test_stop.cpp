@@ -7,8 +7,8 @@
 #include <random>
 #include <string>
 
-#include "error.h"
-#include "sampling/stop.h"
+#include "tinyloop/error.h"
+#include "tinyloop/sampling/stop.h"
 
 using namespace tinyloop;
 

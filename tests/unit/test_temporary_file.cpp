@@ -8,8 +8,8 @@
 
 #include <csignal>
 
-#include "error.h"
-#include "files/temporary_file.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/temporary_file.h"
 #include "temporary_folder.h"
 #include "unit/file_bytes.h"
 

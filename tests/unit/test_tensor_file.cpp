@@ -4,8 +4,8 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
-#include "error.h"
-#include "files/tensor_file.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/tensor_file.h"
 #include "temporary_folder.h"
 #include "unit/file_bytes.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "tinyloop/error.h"
 #include "file_bytes.h"
-#include "files/token_files.h"
+#include "tinyloop/files/token_files.h"
 #include "temporary_folder.h"
 
 using namespace tinyloop;

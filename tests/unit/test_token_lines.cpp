@@ -10,9 +10,9 @@
 #include <string>
 #include <thread>
 
-#include "error.h"
-#include "files/byte_source.h"
-#include "files/token_lines.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/byte_source.h"
+#include "tinyloop/files/token_lines.h"
 
 using namespace tinyloop;
 

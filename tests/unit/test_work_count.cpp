@@ -2,9 +2,9 @@
 // Bytes and operations of passes against numbers counted by hand for tiny shapes.
 #include <doctest/doctest.h>
 
-#include "engine/work_count.h"
-#include "model/model_shape.h"
-#include "model/random_model.h"
+#include "tinyloop/engine/work_count.h"
+#include "tinyloop/model/model_shape.h"
+#include "tinyloop/model/random_model.h"
 
 namespace tinyloop {
 namespace {

@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "cpu/worker_threads.h"
-#include "error.h"
+#include "tinyloop/cpu/worker_threads.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop {
 namespace {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forks, look-ups and the bookkeeping of memory.
+#include "tinyloop/batch/caches.h"
+
+#include <algorithm>
+
+#include "tinyloop/error.h"
+#include "tinyloop/schedule/pooled_prompt.h"
+#include "tinyloop/schedule/prefix_cache.h"
+
+namespace tinyloop {
+
+BatchCaches::BatchCaches(Forward& forward, const BatchOptions& options, std::int64_t chunk,
+                         std::string& warning)
+    : forward_(forward),
+      options_(options),
+      chunk_(chunk),
+      warning_(warning),
+      empty_(forward.ops(), forward.plan(), options.kv) {}
+
+std::size_t BatchCaches::bytes_of(const BatchJob& job, std::int64_t shared) const {
+  if (job.stop.max_tokens == 0) return 0;
+  const std::int64_t context = forward_.model().config().context;
+  // The last token is picked, not read.
+  const std::int64_t end = std::ssize(job.prompt) + std::min(job.stop.max_tokens, context) - 1;
+  return bytes_to(shared, std::min(end, context));
+}
+
+void BatchCaches::check(const BatchJob& job) const {
+  const std::size_t bytes = bytes_of(job, 0);
+  if (options_.memory == 0 || options_.memory_guessed || bytes <= options_.memory) return;
+  throw Error(ErrorKind::device,
+              "its keys and values may take {} bytes, more than the {} of --memory for all lanes",
+              bytes, options_.memory);
+}
+
+CacheStart BatchCaches::start(std::span<const TokenId> ids, SharedCache* shared,
+                              std::size_t bytes) {
+  CacheStart start{shared != nullptr ? shared->start->cache.fork()
+                                     : KvCache(forward_.ops(), forward_.plan(), options_.kv),
+                   MemoryShare(taken_, bytes),
+                   {},
+                   false,
+                   {},
+                   0,
+                   0.0};
+  if (options_.pool == nullptr) return start;
+  const PoolMatch match = options_.pool->lookup(ids, options_.pool_crop);
+  note(match.warning);
+  start.pool_usable = match.usable;
+  if (!match.snapshot) return start;
+  try {
+    if (match.length > start.cache.length()) begin_with(match, start);
+    start.key = match.key;
+    start.pool_reused = match.length;
+    start.prefill_ms = computing_ms(match);
+  } catch (const Error& error) {
+    note(error.what());
+  }
+  return start;
+}
+
+// All planes are checked here: damage found in the middle of a pass would spoil the other lanes'.
+void BatchCaches::begin_with(const PoolMatch& match, CacheStart& start) {
+  if (!latest_ || latest_key_ != match.key) {
+    latest_.reset();
+    match.snapshot->verify_all();
+    latest_ = match.snapshot;
+    latest_key_ = match.key;
+  }
+  KvCache cache = cache_from(forward_, options_.kv, latest_, match.length);
+  std::vector<float> last;
+  if (match.kind == MatchKind::whole) last = last_of(forward_, *latest_);
+  start.cache = std::move(cache);
+  start.last = std::move(last);
+}
+
+bool BatchCaches::count(const CacheStart& start) {
+  if (options_.pool == nullptr || !start.pool_usable) return false;
+  try {
+    if (start.pool_reused > 0) {
+      options_.pool->count_hit(start.key, start.pool_reused);
+    } else {
+      options_.pool->count_miss();
+    }
+  } catch (const Error& error) {
+    note(error.what());
+  }
+  return true;
+}
+
+void BatchCaches::publish(SharedCache& shared, std::span<const float> last, double prefill_ms) {
+  CacheStart& start = *shared.start;
+  try {
+    if (last.empty()) {
+      options_.pool->touch(start.key);
+    } else {
+      options_.pool->publish(
+          content_of(start.cache, shared.ids, last, prefill_ms + start.prefill_ms));
+    }
+  } catch (const Error& error) {
+    note(error.what());
+  }
+}
+
+}  // namespace tinyloop

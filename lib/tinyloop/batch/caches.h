@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the caches of a batch begin: empty, with a prefix that other jobs share, or with what a
+// pool holds; and the memory that they may take together. Computes nothing and schedules nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/kv/kv_cache.h"
+#include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/batch/plan.h"
+#include "tinyloop/token.h"
+
+namespace tinyloop {
+
+// Bytes that count as taken as long as this lives.
+class MemoryShare {
+ public:
+  MemoryShare() = default;
+  MemoryShare(std::size_t& taken, std::size_t bytes) : taken_(&taken), bytes_(bytes) {
+    taken += bytes;
+  }
+  MemoryShare(MemoryShare&& other) noexcept
+      : taken_(std::exchange(other.taken_, nullptr)), bytes_(other.bytes_) {}
+  MemoryShare& operator=(MemoryShare&& other) noexcept {
+    std::swap(taken_, other.taken_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~MemoryShare() {
+    if (taken_ != nullptr) *taken_ -= bytes_;
+  }
+
+ private:
+  std::size_t* taken_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+struct CacheStart {
+  KvCache cache;
+  MemoryShare memory;
+  std::vector<float> last;  // what the head multiplies, where the pool held the whole prompt
+  bool pool_usable = false;
+  EntryKey key;                  // of the pool's entry
+  std::int64_t pool_reused = 0;  // positions that the pool holds; 0: a miss
+  double prefill_ms = 0.0;       // it took to compute them
+};
+
+// The cache of a prefix that several jobs begin with.
+struct SharedCache {
+  enum class State { reading, ready, failed };
+  State state = State::reading;
+  std::vector<TokenId> ids;
+  std::optional<CacheStart> start;  // unless failed
+
+  // There is no memory for it: its jobs do without.
+  void give_up() {
+    state = State::failed;
+    start.reset();
+  }
+};
+
+class BatchCaches {
+ public:
+  // `chunk`: positions that one cache reserves at a time. What is wrong with the pool goes to
+  // `warning`, the first time.
+  BatchCaches(Forward& forward, const BatchOptions& options, std::int64_t chunk,
+              std::string& warning);
+
+  // The most that the job's cache takes beyond its first `shared` positions. The inputs that a
+  // store-h mode keeps are not shared.
+  std::size_t bytes_of(const BatchJob& job, std::int64_t shared) const;
+  std::size_t bytes_to(std::int64_t shared, std::int64_t end) const {
+    return empty_.bytes_to(shared, end, chunk_) + empty_.record_bytes_to(end);
+  }
+  bool has_room(std::size_t bytes) const {
+    return options_.memory == 0 || taken_ + bytes <= options_.memory;
+  }
+  // Of a job; beyond a bound that is only guessed there is room for one alone.
+  bool has_room_for_job(std::size_t bytes) const {
+    return has_room(bytes) || (options_.memory_guessed && taken_ == 0);
+  }
+  // Throws Error(device) if there is never room for it.
+  void check(const BatchJob& job) const;
+
+  // A cache for `ids`, beginning with as much of them as `shared` (null: none) or the pool holds;
+  // it counts as `bytes`. Throws Error(device) if memory is refused.
+  CacheStart start(std::span<const TokenId> ids, SharedCache* shared, std::size_t bytes);
+  // A prompt's use of the pool, once its answer is there; returns whether it is counted.
+  bool count(const CacheStart& start);
+  // Puts a shared prefix into the pool. `last`: what the head multiplies at its end; empty if the
+  // pool held all of it.
+  void publish(SharedCache& shared, std::span<const float> last, double prefill_ms);
+
+ private:
+  void begin_with(const PoolMatch& match, CacheStart& start);
+  void note(const std::string& warning) {
+    if (warning_.empty()) warning_ = warning;
+  }
+
+  Forward& forward_;
+  const BatchOptions& options_;
+  std::int64_t chunk_;
+  std::string& warning_;
+  KvCache empty_;
+  std::size_t taken_ = 0;
+  // The pool's latest entry: it is mapped and checked once for all jobs that follow each other.
+  std::shared_ptr<const Snapshot> latest_;
+  EntryKey latest_key_;
+};
+
+}  // namespace tinyloop

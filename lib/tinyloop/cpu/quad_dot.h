@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exact integer dot products of q8 and q4 weights with int8 activations, four inputs ("a quad") at
+// a time, 16 outputs wide. Private to the kernels, like f32x16.h, and with it the only home of
+// `#if`s about instruction sets.
+#pragma once
+
+#include "tinyloop/cpu/f32x16.h"
+
+namespace tinyloop {
+namespace {
+
+// The dot products of a group of 32 inputs with 16 outputs come in kParts parts, as many outputs
+// each as fit a register:
+//   part.start(offset), then part.add(quad(weights, i, part), x) for its 8 quads i, then
+//   total(parts).
+// `offset` is -kOffset * (sum of the activations of the group): the weights are used with kOffset
+// added.
+
+#if defined(__AVX512VNNI__)
+
+TL_INLINE __m512i load_64_bytes(const Byte* from) { return _mm512_loadu_si512(from); }
+
+struct DotVnni {
+  static constexpr int kParts = 1;
+  using Weights = __m512i;  // unsigned bytes
+  struct Part {
+    __m512i lanes;
+    TL_INLINE void start(std::int32_t offset) { lanes = _mm512_set1_epi32(offset); }
+    TL_INLINE void add(Weights w, std::int32_t x) {
+      lanes = _mm512_dpbusd_epi32(lanes, w, _mm512_set1_epi32(x));
+    }
+  };
+  TL_INLINE static F32x16 total(const Part (&parts)[kParts]) {
+    return {_mm512_cvtepi32_ps(parts[0].lanes)};
+  }
+};
+struct DotQ8 : DotVnni {
+  static constexpr std::ptrdiff_t kGroupBytes = 512;  // of one panel
+  static constexpr std::int32_t kOffset = 128;
+  template <int kHalf>
+  TL_INLINE static Weights quad(const Byte* group, int i, int) {
+    return _mm512_xor_si512(load_64_bytes(group + (4 * kHalf + i) * 64), _mm512_set1_epi8(-128));
+  }
+};
+struct DotQ4 : DotVnni {
+  static constexpr std::ptrdiff_t kGroupBytes = 256;
+  static constexpr std::int32_t kOffset = 8;
+  template <int kHalf>
+  TL_INLINE static Weights quad(const Byte* group, int i, int) {
+    const __m512i pairs = load_64_bytes(group + i * 64);
+    const __m512i nibbles = kHalf == 0 ? pairs : _mm512_srli_epi16(pairs, 4);
+    return _mm512_and_si512(nibbles, _mm512_set1_epi8(15));
+  }
+};
+
+#elif defined(__AVX2__)
+
+TL_INLINE __m256i load_32_bytes(const Byte* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+// Sums pairs of 16-bit numbers to 32 bits.
+TL_INLINE __m256i widen_pairs(__m256i pairs) {
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+struct DotQ8 {
+  static constexpr std::ptrdiff_t kGroupBytes = 512;  // of one panel
+  static constexpr int kParts = 2;
+  static constexpr std::int32_t kOffset = 0;
+  struct Weights {
+    __m256i signed_bytes, magnitudes;
+  };
+  struct Part {
+    __m256i lanes;
+    TL_INLINE void start(std::int32_t) { lanes = _mm256_setzero_si256(); }
+    // |w| * (x with the sign of w): at most 2 * 127 * 127, which a signed 16-bit pair sum holds.
+    TL_INLINE void add(Weights w, std::int32_t x) {
+      const __m256i four = _mm256_sign_epi8(_mm256_set1_epi32(x), w.signed_bytes);
+      lanes = _mm256_add_epi32(lanes, widen_pairs(_mm256_maddubs_epi16(w.magnitudes, four)));
+    }
+  };
+  TL_INLINE static F32x16 total(const Part (&parts)[kParts]) {
+    return {_mm256_cvtepi32_ps(parts[0].lanes), _mm256_cvtepi32_ps(parts[1].lanes)};
+  }
+  template <int kHalf>
+  TL_INLINE static Weights quad(const Byte* group, int i, int part) {
+    const __m256i w = load_32_bytes(group + (4 * kHalf + i) * 64 + part * 32);
+    return {w, _mm256_abs_epi8(w)};
+  }
+};
+struct DotQ4 {
+  static constexpr std::ptrdiff_t kGroupBytes = 256;
+  static constexpr int kParts = 2;
+  static constexpr std::int32_t kOffset = 8;
+  using Weights = __m256i;
+  struct Part {
+    __m256i pairs;  // 16-bit sums: 8 quads of at most 2 * 15 * 127 stay below 2^15
+    std::int32_t offset;
+    TL_INLINE void start(std::int32_t first) {
+      pairs = _mm256_setzero_si256();
+      offset = first;
+    }
+    TL_INLINE void add(Weights w, std::int32_t x) {
+      pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(w, _mm256_set1_epi32(x)));
+    }
+    TL_INLINE __m256 total() const {
+      return _mm256_cvtepi32_ps(_mm256_add_epi32(widen_pairs(pairs), _mm256_set1_epi32(offset)));
+    }
+  };
+  TL_INLINE static F32x16 total(const Part (&parts)[kParts]) {
+    return {parts[0].total(), parts[1].total()};
+  }
+  template <int kHalf>
+  TL_INLINE static Weights quad(const Byte* group, int i, int part) {
+    const __m256i both = load_32_bytes(group + i * 64 + part * 32);
+    return _mm256_and_si256(kHalf == 0 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
+  }
+};
+
+#else
+
+struct DotPlain {
+  static constexpr int kParts = 1;
+  static constexpr std::int32_t kOffset = 0;
+  struct Weights {
+    std::int32_t bytes[kLanes][4];
+  };
+  struct Part {
+    std::int32_t lanes[kLanes];
+    TL_INLINE void start(std::int32_t) {
+      for (int i = 0; i < kLanes; ++i) lanes[i] = 0;
+    }
+    TL_INLINE void add(const Weights& w, std::int32_t x) {
+      const auto quad = static_cast<std::uint32_t>(x);
+      for (int e = 0; e < 4; ++e) {
+        const std::int32_t value = static_cast<signed char>((quad >> (8 * e)) & 0xffu);
+        for (int i = 0; i < kLanes; ++i) lanes[i] += w.bytes[i][e] * value;
+      }
+    }
+  };
+  TL_INLINE static F32x16 total(const Part (&parts)[kParts]) {
+    return each_lane([&](int i) { return static_cast<float>(parts[0].lanes[i]); });
+  }
+};
+struct DotQ8 : DotPlain {
+  static constexpr std::ptrdiff_t kGroupBytes = 512;  // of one panel
+  template <int kHalf>
+  TL_INLINE static Weights quad(const Byte* group, int i, int) {
+    Weights w;
+    for (int at = 0; at < 64; ++at) {
+      w.bytes[at / 4][at % 4] = static_cast<signed char>(group[(4 * kHalf + i) * 64 + at]);
+    }
+    return w;
+  }
+};
+struct DotQ4 : DotPlain {
+  static constexpr std::ptrdiff_t kGroupBytes = 256;
+  template <int kHalf>
+  TL_INLINE static Weights quad(const Byte* group, int i, int) {
+    Weights w;
+    for (int at = 0; at < 64; ++at) {
+      const int pair = group[i * 64 + at];
+      w.bytes[at / 4][at % 4] = (kHalf == 0 ? pair & 15 : pair >> 4) - 8;
+    }
+    return w;
+  }
+};
+
+#endif
+
+}  // namespace
+}  // namespace tinyloop

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much device memory a run will take, by formula, so that it can be refused before it begins.
+// Not a measurement, and nothing is allocated.
+#pragma once
+
+#include <cstdint>
+
+#include "tinyloop/device/kv_tile.h"
+#include "tinyloop/device/ops.h"
+#include "tinyloop/model/loop_plan.h"
+#include "tinyloop/model/model.h"
+
+namespace tinyloop {
+
+struct MemoryNeed {
+  std::int64_t weights = 0;  // bytes, each tensor once
+  std::int64_t working = 0;  // states and activations of a Forward
+  std::int64_t cache = 0;    // keys and values
+  std::int64_t total() const { return weights + working + cache; }
+};
+
+std::int64_t weight_bytes(const Model& model);
+// As Forward::working_bytes() once logits of `logit_rows` rows have been asked for.
+std::int64_t working_bytes(const ModelConfig& config, std::int64_t max_rows, std::int64_t slots,
+                           std::int64_t logit_rows);
+// Of a cache that holds positions up to `positions`, as KvCache allocates it.
+std::int64_t kv_bytes(const LoopPlan& plan, KvMode mode, std::int64_t positions,
+                      std::int64_t max_rows);
+
+// Of one Forward and the cache of its longest sequence.
+MemoryNeed memory_need(const Model& model, const LoopPlan& plan, KvMode mode, std::int64_t max_rows,
+                       std::int64_t slots, std::int64_t positions);
+
+// Throws Error(device) naming what is needed and what there is, if the device knows that it is too
+// little.
+void check_memory(const Ops& ops, const MemoryNeed& need);
+
+}  // namespace tinyloop

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads sequences of token ids (text lines, JSONL, binary) and writes them. See tl-tokens(5).
+// Knows neither models nor options beyond the greatest id: what the ids mean is the caller's
+// business.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tinyloop/token.h"
+
+namespace tinyloop {
+
+enum class TokenFormat {
+  text,   // one sequence a line, decimal ids separated by blanks or tabs
+  jsonl,  // one object a line: {"tokens":[...],"id":...,"max_tokens":n,"seed":n}
+  u16,    // the whole file is one sequence of little-endian unsigned 16-bit ids
+  i32,    // the whole file is one sequence of little-endian signed 32-bit ids
+  npy,    // a NumPy array of integers, shape [n] (one sequence) or [lines, n]
+};
+
+// "text" ... "npy"; throws Error(usage) naming the known ones.
+TokenFormat parse_token_format(std::string_view name);
+
+struct TokenLine {
+  std::string file;          // as messages name it; set by whoever opened it
+  std::int64_t number = 0;   // 1-based line (or row) in its file
+  std::vector<TokenId> ids;  // the prompt
+  std::string error;         // not empty: "file:line:column: cause"; ids is then empty
+  std::string id_json;  // jsonl: the value of "id" as JSON text, echoed untouched; may be empty
+  std::optional<std::int64_t> max_tokens;  // jsonl
+  std::optional<std::uint64_t> seed;       // jsonl
+  // jsonl with job_keys:
+  std::optional<std::vector<std::vector<TokenId>>> stop;  // sequences, none of them empty
+  std::int64_t priority = 0;
+  std::string group;  // as given, or a coalition's key; may be empty
+};
+
+struct TokenLimits {
+  std::int64_t vocab = 0;    // every id must be below this
+  std::int64_t longest = 0;  // ids a line may hold (the context); 0 = no limit
+  bool job_keys = false;     // jsonl: also the keys that only jobs of a batch have
+};
+
+// The group key of a coalition: 16 hex digits of SHA-256 over the snapshot's id and then, for every
+// segment but the last, its id and a byte that says whether it is present, 1 or 0. What differs
+// only in the last segment, or in whether that is there, has one key: it shares all that goes
+// before. `present` has as many values as there are segments, at least one.
+std::string coalition_key(std::string_view snapshot, std::span<const std::string> segments,
+                          const std::vector<bool>& present);
+
+// Reads the sequences of one file, a line at a time, each as soon as it has arrived, in bounded
+// memory (a line is cut off with an error once it holds more than `longest` ids; digits of one
+// number and the bytes of one object are bounded too). A line that is wrong comes back with `error`
+// set and the reader goes on with the next line: one bad line never spoils its neighbours. Throws
+// Error(usage) if the file cannot be opened, Error(io) if reading fails later. Accepted in text:
+// blanks and tabs between ids, leading and trailing blanks, a CR before the line end, a missing
+// last line end. Anything else (sign, 0x, comma, NUL, byte-order mark, too many digits) is an error
+// with line and column. An empty line is an empty sequence: it comes back with no ids and no error;
+// the caller decides. In JSONL it is an error, and {"tokens":[]} is the empty sequence. In arrays
+// the row is the line and the place in it the column of messages.
+class TokenReader {
+ public:
+  // `path` "-" reads standard input and is called "standard input" in messages.
+  TokenReader(std::string path, TokenFormat format, TokenLimits limits);
+  ~TokenReader();
+  TokenReader(const TokenReader&) = delete;
+  TokenReader& operator=(const TokenReader&) = delete;
+
+  std::optional<TokenLine> next();  // no value: end of file
+  // As next(), but nothing is told of the line, nor is it checked. false: end of file.
+  bool skip();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Parses one text line (without its line end) as described above; `where` is the file's name in
+// messages.
+TokenLine parse_text_line(std::string_view text, std::string_view where, std::int64_t number,
+                          TokenLimits limits);
+
+// Parses one JSONL object; unknown and repeated keys are an error, and so are options that jobs of
+// a batch share and one of them asks for; an "id" is kept all the same. With limits.job_keys
+// "snapshot", "segments" and "present" may take the place of "tokens": the ids are then those of
+// the segments present, one after another. Where the text is no JSON the
+// message has a column, where a value is wrong it has the key: "requests.jsonl:3: tokens[2]: id
+// 70000 is not below 50304".
+TokenLine parse_json_line(std::string_view text, std::string_view where, std::int64_t number,
+                          TokenLimits limits);
+
+// Parses a list of ids given as an option value, such as "12 7 9"; throws Error(usage) naming
+// `what`.
+std::vector<TokenId> parse_ids(std::string_view text, std::string_view what, std::int64_t vocab);
+
+// "1 2 3", single spaces, no line end.
+std::string format_ids(std::span<const TokenId> ids);
+
+}  // namespace tinyloop

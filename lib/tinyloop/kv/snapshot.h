@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A computed prefix as one file: the ids, the keys and values of all planes, and the vector that
+// the head multiplies at the last position; see tl-pool(5). Knows bytes and their checksums, not
+// devices and not which file to take.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tinyloop/error.h"
+#include "tinyloop/files/tensor_file.h"
+#include "tinyloop/kv/cache_identity.h"
+#include "tinyloop/token.h"
+
+namespace tinyloop {
+
+// A snapshot whose content is not what was written; what was computed from it is void.
+class DamagedSnapshot : public Error {
+ public:
+  explicit DamagedSnapshot(const std::string& message) : Error(ErrorKind::data, "{}", message) {}
+};
+
+// What is in a tile: device/kv_tile.h. The tiles of one (plane, head) lie one after another.
+struct SnapshotShape {
+  std::int32_t planes = 0, kv_heads = 0;
+  std::int64_t first_tile = 0, tiles = 0;  // with a window only those that can still be seen
+  std::int64_t tile_bytes = 0;
+
+  bool operator==(const SnapshotShape&) const = default;
+  std::int64_t plane_bytes() const { return kv_heads * tiles * tile_bytes; }
+};
+
+class Snapshot {
+ public:
+  // Maps the file and checks everything but the planes: format, header, sizes, the checksum over
+  // header, ids and last vector. Throws Error(io) or Error(data) naming the file.
+  static std::shared_ptr<const Snapshot> open(const std::string& path);
+
+  const std::string& path() const { return file_.path(); }
+  std::int64_t file_bytes() const { return static_cast<std::int64_t>(file_.mapping().size()); }
+  const CacheIdentity& identity() const { return identity_; }
+  std::span<const TokenId> ids() const { return ids_; }
+  std::int64_t length() const { return static_cast<std::int64_t>(ids_.size()); }
+  std::span<const float> last() const { return last_; }  // [hidden]
+  const SnapshotShape& shape() const { return shape_; }
+  std::span<const std::byte> kv() const { return kv_; }  // [planes][kv_heads][tiles][tile_bytes]
+  // Whether it also holds what a run with more loops needs to go on: the states of all positions
+  // after their last loop, and what every loop reads again, empty where a model has no such thing.
+  bool resumable() const { return !states_.empty(); }
+  std::span<const float> states() const { return states_; }  // [length][hidden]
+  std::span<const float> kept() const { return kept_; }      // [length][hidden], or empty
+  std::int64_t created() const { return created_; }          // seconds since 1970
+  double prefill_ms() const { return prefill_ms_; }          // it took to compute the whole prefix
+
+  // Whether its first `length` positions can be gone on with: the window may have dropped some.
+  bool serves(std::int64_t length) const;
+  // Compares the plane with its checksum, the first time it is asked to; throws DamagedSnapshot.
+  // To be called when the plane is about to be read, so that its bytes come from memory once for
+  // both. Not from two threads at once.
+  void verify(std::int32_t plane) const;
+  // The same for the states and what every loop reads again.
+  void verify_states() const;
+  void verify_all() const;
+
+ private:
+  explicit Snapshot(TensorFile file) : file_(std::move(file)) {}
+
+  TensorFile file_;
+  CacheIdentity identity_;
+  SnapshotShape shape_;
+  std::span<const TokenId> ids_;
+  std::span<const float> last_;
+  std::span<const std::byte> kv_;
+  std::span<const float> states_, kept_;
+  std::int64_t created_ = 0;
+  double prefill_ms_ = 0.0;
+  std::vector<std::uint64_t> checksums_;  // of the planes
+  std::uint64_t states_checksum_ = 0;
+  mutable std::vector<bool> verified_;
+};
+
+struct SnapshotContent {
+  CacheIdentity identity;
+  SnapshotShape shape;
+  std::span<const TokenId> ids;
+  std::span<const float> last;
+  std::span<const float> states, kept;  // empty: more loops cannot go on from this entry
+  std::int64_t created = 0;
+  double prefill_ms = 0.0;
+  // Fills `to` with a plane, plane_bytes() long.
+  std::function<void(std::int32_t plane, std::span<std::byte> to)> read_plane;
+};
+
+// Bytes of the file that write_snapshot() makes of so many ids, whatever they are and whenever that
+// is. hidden: of `last`; states, kept: whether there are any.
+std::int64_t snapshot_bytes(const CacheIdentity& identity, const SnapshotShape& shape,
+                            std::int64_t length, std::int64_t hidden, bool states, bool kept);
+
+// Writes the content under a temporary name beside `path` and fsyncs it; finish_new() gives it its
+// name, destruction removes it. Throws Error(io).
+std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
+                                                 const SnapshotContent& content);
+
+}  // namespace tinyloop

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// How likely given sequences are, and what the loops do to a prompt: reads, never generates.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "tinyloop/engine/forward.h"
+#include "tinyloop/kv/kv_cache.h"
+#include "tinyloop/token.h"
+
+namespace tinyloop {
+
+struct Score {
+  // Natural logarithm of the probability of ids[i + 1] after ids[0..i]; one fewer than ids.
+  std::vector<double> log_probabilities;
+  double sum() const;
+  double perplexity() const;  // exp(-sum / count); 1 for a single id
+};
+
+// What score() hands out on the way, all of it optional.
+struct ScoreHooks {
+  // Logits [vocab] of each position in order.
+  std::function<void(std::span<const float> logits)> logits;
+  // States [loops][hidden] of each position in order: what was handed to the next loop, to the coda
+  // or to the head.
+  std::function<void(std::span<const float> states)> states;
+};
+
+// Runs `ids` through an empty cache. Throws Error(usage) if there is no id, more than the context
+// holds or one outside the vocabulary, Error(device) if logits are not finite, naming the position
+// of the id that they are for, as Sampler does.
+Score score(Forward& forward, KvCache& cache, std::span<const TokenId> ids, std::int64_t chunk,
+            const ScoreHooks& hooks = {});
+
+// What one loop did to the last position of a prompt.
+struct LoopTrace {
+  std::int32_t loop = 0;         // 1 .. loops
+  TokenId best = 0;              // the best id if the run left after this loop
+  double probability = 0.0;      // of `best`
+  double entropy = 0.0;          // of the next-id distribution, nats
+  double relative_change = 0.0;  // |x_r - x_{r-1}| / |x_r|; loop 1 compares with the initial state
+  double update_ratio =
+      0.0;  // beta: this loop's |x_r - x_{r-1}| over the previous one's; 0 for the first loop
+  double gate = 0.0;  // exit gate's value; 0 where the model has none
+};
+
+// Needs forward.max_rows() and slots() >= ids.size(): with a coda, the answer after a loop depends
+// on the coda's keys of all earlier positions at the same loop, so the prompt must go as one chunk.
+// Throws as score() does.
+std::vector<LoopTrace> trace_loops(Forward& forward, KvCache& cache, std::span<const TokenId> ids);
+
+}  // namespace tinyloop

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measuring loop and its figures.
+#include "tinyloop/measure/speculation_bench.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+
+#include "tinyloop/error.h"
+#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/measure/score.h"
+
+namespace tinyloop {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto index = static_cast<std::size_t>(at);
+  const double above = values[std::min(index + 1, values.size() - 1)];
+  return values[index] + (at - static_cast<double>(index)) * (above - values[index]);
+}
+
+void add(DecodeStats& sum, const DecodeStats& one) {
+  sum.generated += one.generated;
+  sum.passes += one.passes;
+  sum.rows += one.rows;
+  sum.drafted += one.drafted;
+  sum.verified += one.verified;
+  sum.accepted += one.accepted;
+  sum.own += one.own;
+  sum.decode_ms += one.decode_ms;
+}
+
+// Tokens after the first one, which the prompt gives, a second.
+double rate(const DecodeStats& stats) {
+  return stats.decode_ms > 0.0 ? 1000.0 * static_cast<double>(stats.generated - 1) / stats.decode_ms
+                               : 0.0;
+}
+
+class Bench {
+ public:
+  Bench(Forward& forward, KvMode kv, const SamplingOptions& sampling, const StopRules& stop,
+        std::span<const std::vector<TokenId>> prompts, const BenchOptions& options)
+      : forward_(forward),
+        sampler_(sampling, forward.model().config().vocab),
+        stop_(stop),
+        prompts_(prompts),
+        options_(options) {
+    stop_.max_tokens = options.max_tokens;
+    for (const std::vector<TokenId>& prompt : prompts) {
+      caches_.emplace_back(forward.ops(), forward.plan(), kv);
+      measure_updates(prompt, kv);
+      if (prompt.size() > 1) {
+        prefill(forward, caches_.back(), std::span(prompt).first(prompt.size() - 1), 0);
+      }
+    }
+    for (double& ratio : report_.update_ratios) ratio /= static_cast<double>(prompts.size());
+    for (const Schedule& schedule : options.schedules) {
+      report_.arms.emplace_back();
+      report_.arms.back().schedule = schedule;
+    }
+  }
+
+  BenchReport run() {
+    const Clock::time_point start = Clock::now();
+    run_once(Schedule(), 0);  // warm-up
+    const auto seconds = [&] {
+      return std::chrono::duration<double>(Clock::now() - start).count();
+    };
+    while (report_.repeats < options_.repeats &&
+           (report_.repeats == 0 || seconds() < options_.budget_seconds)) {
+      // A first repeat over all arms that would take all of the budget ends with fewer prompts.
+      for (std::size_t prompt = 0; prompt < prompts_.size(); ++prompt) {
+        if (prompt > 0 && report_.repeats == 0 && seconds() > options_.budget_seconds / 2) break;
+        measure(prompt);
+      }
+      ++report_.repeats;
+      drop_slow_arms(options_.budget_seconds - seconds());
+    }
+    for (BenchArm& arm : report_.arms) {
+      arm.median = quantile(arm.ratios, 0.5);
+      arm.low = quantile(arm.ratios, 0.25);
+      arm.high = quantile(arm.ratios, 0.75);
+      arm.tokens_per_second = quantile(arm.rates, 0.5);
+    }
+    report_.plain.median = report_.plain.low = report_.plain.high = 1.0;
+    report_.plain.tokens_per_second = quantile(report_.plain.rates, 0.5);
+    return std::move(report_);
+  }
+
+ private:
+  void measure_updates(std::span<const TokenId> prompt, KvMode kv) {
+    KvCache cache(forward_.ops(), forward_.plan(), kv);
+    const auto most = static_cast<std::size_t>(std::min(forward_.max_rows(), forward_.slots()));
+    const std::vector<LoopTrace> trace =
+        trace_loops(forward_, cache, prompt.first(std::min(prompt.size(), most)));
+    report_.update_ratios.resize(trace.size() - 1);
+    for (std::size_t i = 1; i < trace.size(); ++i) {
+      report_.update_ratios[i - 1] += trace[i].update_ratio;
+    }
+  }
+
+  Answer run_once(const Schedule& schedule, std::size_t prompt) {
+    KvCache cache = caches_[prompt].fork();
+    DecodeRequest request;
+    request.prompt = prompts_[prompt];
+    request.stop = stop_;
+    request.hash_logits = true;
+    return generate(forward_, cache, sampler_, request, schedule);
+  }
+
+  double cost(const DecodeStats& stats) const {
+    return options_.cost ? options_.cost(stats) : stats.decode_ms;
+  }
+
+  // Plain decoding and every arm on one prompt, one after another.
+  void measure(std::size_t prompt) {
+    const Answer plain = run_once(Schedule(), prompt);
+    const double plain_cost = cost(plain.stats);
+    report_.plain.costs.push_back(plain_cost);
+    report_.plain.ratios.push_back(1.0);
+    report_.plain.rates.push_back(rate(plain.stats));
+    add(report_.plain.totals, plain.stats);
+    for (BenchArm& arm : report_.arms) {
+      if (arm.dropped) continue;
+      const Answer answer = run_once(arm.schedule, prompt);
+      if (answer.tokens != plain.tokens || answer.stats.logits_hash != plain.stats.logits_hash) {
+        throw Error(ErrorKind::device, "{}: the stream of prompt {} differs from plain decoding's",
+                    arm.schedule.name(), prompt + 1);
+      }
+      arm.costs.push_back(cost(answer.stats));
+      arm.rates.push_back(rate(answer.stats));
+      // A stream that ends with its first token says nothing about speed.
+      arm.ratios.push_back(arm.costs.back() > 0.0 ? plain_cost / arm.costs.back() : 1.0);
+      add(arm.totals, answer.stats);
+    }
+  }
+
+  // Where two more repeats of all arms would not fit in the seconds left, the slower half goes; but
+  // one repeat does not tell near neighbours apart, so three arms stay.
+  void drop_slow_arms(double left) {
+    std::vector<BenchArm*> ranked;
+    for (BenchArm& arm : report_.arms) {
+      if (!arm.dropped) ranked.push_back(&arm);
+    }
+    const auto median = [](const BenchArm* arm) { return quantile(arm->ratios, 0.5); };
+    std::stable_sort(ranked.begin(), ranked.end(), [&](const BenchArm* one, const BenchArm* other) {
+      return median(one) > median(other);
+    });
+    const auto seconds_a_repeat = [&](const BenchArm& arm) {
+      return arm.totals.decode_ms / 1000.0 * static_cast<double>(prompts_.size()) /
+             static_cast<double>(arm.costs.size());
+    };
+    double needed = seconds_a_repeat(report_.plain);
+    for (const BenchArm* arm : ranked) needed += seconds_a_repeat(*arm);
+    if (2.0 * needed <= left) return;
+    const std::size_t kept = std::max<std::size_t>(3, (ranked.size() + 1) / 2);
+    for (std::size_t i = kept; i < ranked.size(); ++i) ranked[i]->dropped = true;
+  }
+
+  Forward& forward_;
+  Sampler sampler_;
+  StopRules stop_;
+  std::span<const std::vector<TokenId>> prompts_;
+  BenchOptions options_;
+  std::vector<KvCache> caches_;  // of the prompts, but for their last ids
+  BenchReport report_;
+};
+
+}  // namespace
+
+const BenchArm& BenchReport::best() const {
+  const BenchArm* found = nullptr;
+  for (const BenchArm& arm : arms) {
+    if (arm.dropped) continue;
+    const auto rank = [](const BenchArm& one) { return std::pair(one.steady(), one.median); };
+    if (found == nullptr || rank(arm) > rank(*found)) found = &arm;
+  }
+  assert(found != nullptr);
+  return *found;
+}
+
+BenchReport bench_speculation(Forward& forward, KvMode kv, const SamplingOptions& sampling,
+                              const StopRules& stop, std::span<const std::vector<TokenId>> prompts,
+                              const BenchOptions& options) {
+  assert(!prompts.empty() && !options.schedules.empty());
+  return Bench(forward, kv, sampling, stop, prompts, options).run();
+}
+
+std::vector<Schedule> speculation_sweep(std::int32_t loops) {
+  std::vector<Schedule> sweep;
+  for (std::int32_t d = 1; d == 1 || d <= loops / 2; d *= 2) {
+    Schedule schedule;
+    schedule.draft_loops = d;
+    schedule.kind = Schedule::Kind::wavefront;
+    sweep.push_back(schedule);
+    schedule.kind = Schedule::Kind::block;
+    for (const std::int32_t k : {2, 4, 8}) {
+      schedule.drafts = k;
+      sweep.push_back(schedule);
+    }
+    schedule.kind = Schedule::Kind::tree;
+    sweep.push_back(schedule);
+  }
+  return sweep;
+}
+
+}  // namespace tinyloop

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weights of a Hugging Face folder: one safetensors file, or shards with their index.
+// Knows names and shapes, not which model they make.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tinyloop/files/tensor_file.h"
+
+namespace tinyloop {
+
+struct HfTensor {
+  const TensorFile* file = nullptr;
+  const TensorView* view = nullptr;
+};
+
+class HfCheckpoint {
+ public:
+  // Opens FOLDER/model.safetensors, or the shards that FOLDER/model.safetensors.index.json names;
+  // the weights are mapped, not read. Throws Error(io) or Error(data) naming the file: no such
+  // files, a missing shard, a tensor that is not in the shard the index says or in none.
+  static HfCheckpoint open(const std::string& folder);
+
+  const std::map<std::string, HfTensor, std::less<>>& tensors() const { return tensors_; }
+  bool has(std::string_view name) const { return tensors_.contains(name); }
+  const std::string& folder() const { return folder_; }
+  const std::vector<TensorFile>& files() const { return files_; }
+
+ private:
+  std::string folder_;
+  std::vector<TensorFile> files_;
+  std::map<std::string, HfTensor, std::less<>> tensors_;
+};
+
+}  // namespace tinyloop

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks a wished loop count and window against the model and lays out the planes.
+// Not the cache itself: that is kv/.
+#include "tinyloop/model/loop_plan.h"
+
+#include <iterator>
+
+#include "tinyloop/error.h"
+
+namespace tinyloop {
+
+namespace {
+
+constexpr std::string_view kHiddenNames[] = {"", "h16", "h8", "h4"};
+
+}  // namespace
+
+std::string_view name_of(HiddenMode mode) { return kHiddenNames[static_cast<std::size_t>(mode)]; }
+
+HiddenMode parse_hidden_mode(std::string_view name) {
+  for (std::size_t i = 1; i < std::size(kHiddenNames); ++i) {
+    if (kHiddenNames[i] == name) return static_cast<HiddenMode>(i);
+  }
+  return HiddenMode::none;
+}
+
+LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int64_t window) {
+  const std::int32_t wanted = loops == 0 ? config.default_loops : loops;
+  if (wanted < 1 || wanted > config.greatest_loops) {
+    if (config.greatest_loops == 1 && wanted > 1) {
+      throw Error(ErrorKind::usage,
+                  "{} loops: a plain {} model has no looped block to repeat; convert it with "
+                  "--loop-layers to loop some of its layers",
+                  wanted, config.family);
+    }
+    throw Error(ErrorKind::usage, "{} loops: this model can do 1 to {}", wanted,
+                config.greatest_loops);
+  }
+  if (window < 0) {
+    throw Error(ErrorKind::usage, "a cache window of {} is negative; 0 means no window", window);
+  }
+  LoopPlan plan;
+  plan.loops = wanted;
+  plan.prelude_layers = config.prelude_layers;
+  plan.core_layers = config.core_layers;
+  plan.coda_layers = config.coda_layers;
+  plan.kv_heads = config.kv_heads;
+  plan.head_dim = config.head_dim;
+  plan.window = window;
+  plan.hidden = config.hidden;
+  return plan;
+}
+
+}  // namespace tinyloop

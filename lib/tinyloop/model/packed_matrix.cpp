@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Packs weight matrices into panels and looks single values up. Not fast, not meant to be:
+// conversion happens once.
+#include "tinyloop/model/packed_matrix.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "tinyloop/error.h"
+#include "tinyloop/number_formats.h"
+
+namespace tinyloop {
+namespace {
+
+struct TypeRow {
+  WeightType type;
+  std::string_view name;
+  std::int64_t bits;      // of one stored value
+  std::int32_t greatest;  // magnitude of a quantised value; 0: not quantised
+};
+
+constexpr TypeRow kTypes[] = {
+    {WeightType::f32, "f32", 32, 0},   {WeightType::f16, "f16", 16, 0},
+    {WeightType::bf16, "bf16", 16, 0}, {WeightType::q8, "q8", 8, 127},
+    {WeightType::q4, "q4", 4, 7},
+};
+
+const TypeRow& row_of(WeightType type) { return kTypes[static_cast<std::size_t>(type)]; }
+
+template <typename T>
+T load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+template <typename T>
+void store(std::byte* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+// The f16 scale of a group whose greatest magnitude is given, as bits.
+std::uint16_t scale_of(float magnitude, std::int32_t greatest) {
+  if (magnitude == 0.0f) return 0;
+  constexpr std::uint16_t kLargestFinite = 0x7bff;
+  const auto limit = static_cast<float>(greatest);
+  std::uint16_t scale = std::min(float_to_half(magnitude / limit), kLargestFinite);
+  const bool clips = std::nearbyint(magnitude / half_to_float(scale)) > limit;
+  if (clips && scale < kLargestFinite) ++scale;  // the next f16: positive halves order as integers
+  return scale;
+}
+
+// One value of a group as a quantised integer.
+std::int32_t quantise(float value, float scale, std::int32_t greatest) {
+  if (scale == 0.0f) return 0;
+  const auto limit = static_cast<float>(greatest);
+  return static_cast<std::int32_t>(std::clamp(std::nearbyint(value / scale), -limit, limit));
+}
+
+// Where W[lane][32 * group + e] sits inside a panel of q8: [groups][8][16][4].
+std::int64_t q8_offset(std::int64_t group, std::int64_t lane, std::int64_t e) {
+  return ((group * 8 + e / 4) * kPanel + lane) * 4 + e % 4;
+}
+
+// The same for q4, [groups][4][16][4] bytes; e >= 16 is the high nibble.
+std::int64_t q4_offset(std::int64_t group, std::int64_t lane, std::int64_t e) {
+  return ((group * 4 + e % 16 / 4) * kPanel + lane) * 4 + e % 4;
+}
+
+// rows[16][k] to one panel of q8 or q4.
+void pack_quantised(const TypeRow& type, std::int64_t k, std::span<const float> rows,
+                    std::byte* data, std::byte* scales) {
+  for (std::int64_t group = 0; group < groups_of(k); ++group) {
+    const std::int64_t first = group * kGroup;
+    const std::int64_t count = std::min(kGroup, k - first);
+    for (std::int64_t lane = 0; lane < kPanel; ++lane) {
+      const float* w = rows.data() + lane * k + first;
+      float magnitude = 0.0f;
+      for (std::int64_t e = 0; e < count; ++e) magnitude = std::max(magnitude, std::fabs(w[e]));
+      const std::uint16_t scale_bits = scale_of(magnitude, type.greatest);
+      const float scale = half_to_float(scale_bits);
+      store(scales + (group * kPanel + lane) * 2, scale_bits);
+      std::int32_t q[kGroup] = {};
+      for (std::int64_t e = 0; e < count; ++e) q[e] = quantise(w[e], scale, type.greatest);
+      if (type.type == WeightType::q8) {
+        for (std::int64_t e = 0; e < kGroup; ++e) {
+          data[q8_offset(group, lane, e)] = static_cast<std::byte>(q[e] & 0xff);
+        }
+      } else {
+        for (std::int64_t e = 0; e < kGroup / 2; ++e) {
+          const std::int32_t pair = (q[e] + 8) | ((q[e + kGroup / 2] + 8) << 4);
+          data[q4_offset(group, lane, e)] = static_cast<std::byte>(pair);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(WeightType type) { return row_of(type).name; }
+
+WeightType parse_weight_type(std::string_view name) {
+  std::string known;
+  for (const TypeRow& row : kTypes) {
+    if (row.name == name) return row.type;
+    known += known.empty() ? "" : ", ";
+    known += row.name;
+  }
+  throw Error(ErrorKind::usage, "unknown weight type '{}'; known are {}", name, known);
+}
+
+std::size_t packed_data_bytes(WeightType type, std::int64_t n, std::int64_t k) {
+  const std::int64_t stored = is_quantised(type) ? groups_of(k) * kGroup : k;
+  return static_cast<std::size_t>(panels_of(n) * stored * kPanel * row_of(type).bits / 8);
+}
+
+std::size_t packed_scale_bytes(WeightType type, std::int64_t n, std::int64_t k) {
+  return is_quantised(type) ? static_cast<std::size_t>(panels_of(n) * groups_of(k) * kPanel * 2)
+                            : 0;
+}
+
+void pack_panel(WeightType type, std::int64_t k, std::span<const float> rows,
+                std::span<std::byte> data, std::span<std::byte> scales) {
+  assert(rows.size() == static_cast<std::size_t>(kPanel * k));
+  assert(data.size() == packed_data_bytes(type, kPanel, k));
+  assert(scales.size() == packed_scale_bytes(type, kPanel, k));
+  if (is_quantised(type)) {
+    pack_quantised(row_of(type), k, rows, data.data(), scales.data());
+    return;
+  }
+  for (std::int64_t i = 0; i < k; ++i) {
+    for (std::int64_t lane = 0; lane < kPanel; ++lane) {
+      const float value = rows[static_cast<std::size_t>(lane * k + i)];
+      const std::int64_t at = i * kPanel + lane;
+      if (type == WeightType::f32) {
+        store(data.data() + at * 4, value);
+      } else if (type == WeightType::f16) {
+        store(data.data() + at * 2, float_to_half(value));
+      } else {
+        store(data.data() + at * 2, float_to_bfloat(value));
+      }
+    }
+  }
+}
+
+float unpack_value(WeightType type, std::int64_t k, std::span<const std::byte> data,
+                   std::span<const std::byte> scales, std::int64_t row, std::int64_t column) {
+  const std::int64_t panel = row / kPanel, lane = row % kPanel;
+  if (!is_quantised(type)) {
+    const std::int64_t at = (panel * k + column) * kPanel + lane;
+    if (type == WeightType::f32) return load<float>(data.data() + at * 4);
+    const auto bits = load<std::uint16_t>(data.data() + at * 2);
+    return type == WeightType::f16 ? half_to_float(bits) : bfloat_to_float(bits);
+  }
+  const std::int64_t group = panel * groups_of(k) + column / kGroup, e = column % kGroup;
+  const float scale =
+      half_to_float(load<std::uint16_t>(scales.data() + (group * kPanel + lane) * 2));
+  if (type == WeightType::q8) {
+    return static_cast<float>(load<std::int8_t>(data.data() + q8_offset(group, lane, e))) * scale;
+  }
+  const auto pair =
+      std::to_integer<std::int32_t>(data[static_cast<std::size_t>(q4_offset(group, lane, e))]);
+  const std::int32_t nibble = e < kGroup / 2 ? pair & 15 : pair >> 4;
+  return static_cast<float>(nibble - 8) * scale;
+}
+
+}  // namespace tinyloop

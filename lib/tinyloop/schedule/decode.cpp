@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain decoding: prefill, then pick, enter, pass, leave for one row at a time.
+#include "tinyloop/schedule/decode.h"
+
+#include "tinyloop/schedule/answer_stream.h"
+#include "tinyloop/schedule/live_rows.h"
+
+namespace tinyloop {
+
+Answer decode(Forward& forward, KvCache& cache, const Sampler& sampler,
+              const DecodeRequest& request) {
+  AnswerStream stream(forward, sampler, request);
+  if (stream.ended()) return stream.finish();
+  LiveRows rows(forward, request.exit, stream.stats(), 1);
+  const std::span<const float> logits = stream.read_prompt(cache);
+  for (bool first = true;; first = false) {
+    const std::int64_t position = stream.position();
+    const TokenId id = first ? stream.take(logits) : stream.take_on_device();
+    if (stream.ended()) return stream.finish();
+    cache.reserve(position + 1);
+    LiveRow row = rows.at({&cache, position, id, 0, 0});
+    rows.enter({&row, 1});
+    while (!row.done) rows.pass({&row, 1});
+    rows.leave_on_device(row);
+    cache.commit(position + 1);
+    rows.confirm(row);
+  }
+}
+
+}  // namespace tinyloop

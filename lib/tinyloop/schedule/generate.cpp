@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of schedules, what they need and what excludes them.
+#include "tinyloop/schedule/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "tinyloop/error.h"
+#include "tinyloop/files/json_text.h"
+
+namespace tinyloop {
+namespace {
+
+constexpr std::int32_t kGreatestCount = 64;  // of k, width and depth: rows cost memory
+
+struct Parameter {
+  std::string_view name;
+  std::int32_t Schedule::*field;
+};
+
+struct Form {
+  std::string_view name;
+  Schedule::Kind kind;
+  std::vector<Parameter> parameters;
+};
+
+const std::vector<Form>& forms() {
+  static const std::vector<Form> all = {
+      {"off", Schedule::Kind::plain, {}},
+      {"block", Schedule::Kind::block, {{"d", &Schedule::draft_loops}, {"k", &Schedule::drafts}}},
+      {"tree",
+       Schedule::Kind::tree,
+       {{"d", &Schedule::draft_loops}, {"width", &Schedule::width}, {"depth", &Schedule::depth}}},
+      {"wavefront", Schedule::Kind::wavefront, {{"d", &Schedule::draft_loops}}},
+  };
+  return all;
+}
+
+// `given`: the parameters that were set before.
+void set_parameter(Schedule& schedule, const Form& form, std::string_view text,
+                   std::vector<std::string_view>& given) {
+  const std::string_view name = text.substr(0, text.find('='));
+  const std::string_view number = text.substr(std::min(name.size() + 1, text.size()));
+  for (const Parameter& parameter : form.parameters) {
+    if (parameter.name != name) continue;
+    if (std::find(given.begin(), given.end(), name) != given.end()) {
+      throw Error(ErrorKind::usage, "{} is given twice", name);
+    }
+    given.push_back(name);
+    std::int32_t& value = schedule.*parameter.field;
+    const auto [end, fault] = std::from_chars(number.data(), number.data() + number.size(), value);
+    if (fault == std::errc() && end == number.data() + number.size() && value >= 1 &&
+        value <= kGreatestCount) {
+      return;
+    }
+    throw Error(ErrorKind::usage, "'{}' is not {}=N with N from 1 to {}", excerpt(text), name,
+                kGreatestCount);
+  }
+  throw Error(ErrorKind::usage, "{} has no '{}'", form.name, excerpt(text));
+}
+
+}  // namespace
+
+Schedule Schedule::parse(std::string_view text) {
+  const std::string_view name = text.substr(0, text.find(':'));
+  std::string_view rest = text.substr(name.size());
+  for (const Form& form : forms()) {
+    if (form.name != name) continue;
+    Schedule schedule;
+    schedule.kind = form.kind;
+    std::vector<std::string_view> given;
+    while (!rest.empty()) {
+      rest.remove_prefix(1);  // the colon or comma
+      const std::string_view part = rest.substr(0, rest.find(','));
+      set_parameter(schedule, form, part, given);
+      rest.remove_prefix(part.size());
+    }
+    return schedule;
+  }
+  throw Error(ErrorKind::usage,
+              "'{}' is not off, block:d=N,k=N, tree:d=N,width=N,depth=N or wavefront:d=N",
+              excerpt(text));
+}
+
+std::string Schedule::name() const {
+  for (const Form& form : forms()) {
+    if (form.kind != kind) continue;
+    std::string text(form.name);
+    char separator = ':';
+    for (const Parameter& parameter : form.parameters) {
+      text += fmt::format("{}{}={}", separator, parameter.name, this->*parameter.field);
+      separator = ',';
+    }
+    return text;
+  }
+  return "";
+}
+
+std::int32_t Schedule::rows(std::int32_t loops) const {
+  switch (kind) {
+    case Kind::block:
+      return drafts + 1;
+    case Kind::tree:
+      return width * depth + 1;
+    case Kind::wavefront:
+      return (loops + draft_loops - 1) / draft_loops + 1;
+    default:
+      return 1;
+  }
+}
+
+std::int32_t Schedule::slots(std::int32_t loops, const ExitRule& exit) const {
+  return rows(loops) * (exit.kind == ExitRule::Kind::none ? 1 : 2);
+}
+
+void check(const Schedule& schedule, const ModelConfig& config, const LoopPlan& plan,
+           const ExitRule& exit, std::int32_t kv_slots, std::string_view option) {
+  exit.check(config);
+  if (kv_slots < 0 || kv_slots > plan.loops) {
+    throw Error(ErrorKind::usage, "--kv-slots {}: with {} loops it can be 1 to {}", kv_slots,
+                plan.loops, plan.loops);
+  }
+  if (schedule.kind == Schedule::Kind::plain) return;
+  if (schedule.draft_loops > plan.loops) {
+    throw Error(ErrorKind::usage,
+                "{} {} and --loops {} exclude each other: a draft cannot have more loops than its "
+                "verification",
+                option, schedule.name(), plan.loops);
+  }
+  if (kv_slots > 0 && kv_slots < plan.loops) {
+    throw Error(ErrorKind::usage,
+                "{} and --kv-slots exclude each other: in a shared plane a draft would read what "
+                "the first loops of unfinished tokens wrote, plain decoding what their last loops "
+                "wrote",
+                option);
+  }
+  if (exit.kind == ExitRule::Kind::kl && config.coda_layers > 0) {
+    throw Error(
+        ErrorKind::usage,
+        "{} and --exit kl exclude each other on a model with coda layers: the rule runs the "
+        "coda after every loop, where it needs the finished tokens before",
+        option);
+  }
+}
+
+Answer generate(Forward& forward, KvCache& cache, const Sampler& sampler,
+                const DecodeRequest& request, const Schedule& schedule) {
+  switch (schedule.kind) {
+    case Schedule::Kind::block:
+      return speculate_block(forward, cache, sampler, request, schedule);
+    case Schedule::Kind::tree:
+      return speculate_tree(forward, cache, sampler, request, schedule);
+    case Schedule::Kind::wavefront:
+      return speculate_wavefront(forward, cache, sampler, request, schedule);
+    default:
+      return decode(forward, cache, sampler, request);
+  }
+}
+
+}  // namespace tinyloop

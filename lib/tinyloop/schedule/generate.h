@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The schedules that continue one sequence, by name, behind one call. All give the same answer;
+// they differ in which rows share a pass.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tinyloop/schedule/decode.h"
+
+namespace tinyloop {
+
+struct Schedule {
+  enum class Kind { plain, block, tree, wavefront };
+  Kind kind = Kind::plain;
+  std::int32_t draft_loops = 2;       // d: loops after which the next token is guessed
+  std::int32_t drafts = 4;            // k: block only, guesses of a round
+  std::int32_t width = 2, depth = 4;  // tree only: guesses at each position, positions of a round
+
+  // "off", "block:d=2,k=4", "tree:d=2,width=2,depth=4", "wavefront:d=2"; what is left out has the
+  // default above. Throws Error(usage) naming what is wrong, but not where `text` comes from.
+  static Schedule parse(std::string_view text);
+  std::string name() const;  // what parse() takes, everything spelled out
+  // Rows that are alive at once.
+  std::int32_t rows(std::int32_t loops) const;
+  // Slots that the forward pass must have for it.
+  std::int32_t slots(std::int32_t loops, const ExitRule& exit) const;
+};
+
+// Throws Error(usage) naming the options where the schedule cannot keep the stream what it is, or
+// cannot work. `option`: the one that names the schedule.
+void check(const Schedule& schedule, const ModelConfig& config, const LoopPlan& plan,
+           const ExitRule& exit, std::int32_t kv_slots, std::string_view option = "--speculative");
+
+// decode(), by the given schedule.
+Answer generate(Forward& forward, KvCache& cache, const Sampler& sampler,
+                const DecodeRequest& request, const Schedule& schedule);
+
+// The single ones; with a tree `cache` may afterwards hold a branch of itself.
+Answer speculate_block(Forward& forward, KvCache& cache, const Sampler& sampler,
+                       const DecodeRequest& request, const Schedule& schedule);
+Answer speculate_tree(Forward& forward, KvCache& cache, const Sampler& sampler,
+                      const DecodeRequest& request, const Schedule& schedule);
+Answer speculate_wavefront(Forward& forward, KvCache& cache, const Sampler& sampler,
+                           const DecodeRequest& request, const Schedule& schedule);
+
+}  // namespace tinyloop
