@@ -23,10 +23,10 @@ int append_line(int descriptor, std::string_view line) {
     if (written <= 0) {
       const int error = written == 0 ? ENOSPC : errno;
       const off_t part = static_cast<off_t>(line.size() - rest.size());
-      // If even that fails, whoever reads finds a line without an end.
-      if (part > 0 && ::ftruncate(descriptor, ::lseek(descriptor, 0, SEEK_CUR) - part) != 0) {
-        return error;
-      }
+      if (part == 0) return error;
+      // If this fails, whoever reads finds a line without an end.
+      [[maybe_unused]] const int ignored =
+          ::ftruncate(descriptor, ::lseek(descriptor, 0, SEEK_CUR) - part);
       return error;
     }
     rest.remove_prefix(static_cast<std::size_t>(written));
