@@ -33,7 +33,7 @@ struct Part {
 
 void count(Part& part, const WeightView& weight) {
   part.parameters += weight.n * weight.k;
-  part.bytes += static_cast<std::int64_t>(weight.data.size() + weight.scales.size());
+  part.bytes += weight.bytes();
 }
 
 void count(Part& part, VectorView vector) {
@@ -49,12 +49,8 @@ std::vector<Part> parts_of(const Model& model) {
   for (std::int32_t i = 0; i < config.layers(); ++i) {
     Part& part = parts[i < config.prelude_layers ? 1 : i < core_end ? 2 : 3];
     const LayerWeights& layer = model.layers()[static_cast<std::size_t>(i)];
-    for (const WeightView* w : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down})
-      count(part, *w);
-    for (const VectorView v : {layer.norm1, layer.norm2, layer.norm3, layer.norm4, layer.q_norm,
-                               layer.k_norm, layer.qk_bias}) {
-      count(part, v);
-    }
+    for (const LayerMatrix& matrix : kLayerMatrices) count(part, layer.*matrix.weight);
+    for (const LayerVector& vector : kLayerVectors) count(part, layer.*vector.weight);
   }
   count(parts[2], model.adapter());
   count(parts[2], model.exit_gate());

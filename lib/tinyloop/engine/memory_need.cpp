@@ -8,24 +8,14 @@
 #include "tinyloop/error.h"
 
 namespace tinyloop {
-namespace {
-
-std::int64_t bytes_of(const WeightView& w) {
-  return static_cast<std::int64_t>(w.data.size() + w.scales.size());
-}
-
-std::int64_t bytes_of(VectorView v) { return static_cast<std::int64_t>(v.size_bytes()); }
-
-}  // namespace
-
 std::int64_t weight_bytes(const Model& model) {
-  std::int64_t sum = bytes_of(model.embedding()) + bytes_of(model.adapter()) +
-                     bytes_of(model.exit_gate()) + bytes_of(model.final_norm());
-  if (!model.config().tied_head) sum += bytes_of(model.head());
-  for (const LayerWeights& w : model.layers()) {
-    for (const WeightView* view : {&w.qkv, &w.out, &w.gate_up, &w.down}) sum += bytes_of(*view);
-    for (const VectorView v : {w.norm1, w.norm2, w.norm3, w.norm4, w.q_norm, w.k_norm, w.qk_bias}) {
-      sum += bytes_of(v);
+  std::int64_t sum = model.embedding().bytes() + model.adapter().bytes() +
+                     model.exit_gate().bytes() + std::ssize(std::as_bytes(model.final_norm()));
+  if (!model.config().tied_head) sum += model.head().bytes();
+  for (const LayerWeights& layer : model.layers()) {
+    for (const LayerMatrix& matrix : kLayerMatrices) sum += (layer.*matrix.weight).bytes();
+    for (const LayerVector& vector : kLayerVectors) {
+      sum += std::ssize(std::as_bytes(layer.*vector.weight));
     }
   }
   return sum;

@@ -31,7 +31,7 @@ WorkCount::WorkCount(const Model& model, const LoopPlan& plan, KvMode mode)
     : model_(model), plan_(plan), geometry_{mode, plan.kv_heads, plan.head_dim} {}
 
 Work WorkCount::product(const WeightView& weight, std::int64_t rows) const {
-  Work work{.weight_bytes = static_cast<std::int64_t>(weight.data.size() + weight.scales.size())};
+  Work work{.weight_bytes = weight.bytes()};
   (is_quantised(weight.type) ? work.int8_ops : work.float_ops) = 2 * rows * weight.n * weight.k;
   return work;
 }
@@ -55,13 +55,10 @@ Work WorkCount::layers(std::int32_t first, std::int32_t count, PositionRun run) 
   Work work = count * attention;
   for (std::int32_t i = first; i < first + count; ++i) {
     const LayerWeights& layer = model_.layers()[static_cast<std::size_t>(i)];
-    for (const WeightView* w : {&layer.qkv, &layer.out, &layer.gate_up, &layer.down}) {
-      work += product(*w, run.rows);
+    for (const LayerMatrix& matrix : kLayerMatrices) {
+      work += product(layer.*matrix.weight, run.rows);
     }
-    for (const VectorView v : {layer.norm1, layer.norm2, layer.norm3, layer.norm4, layer.q_norm,
-                               layer.k_norm, layer.qk_bias}) {
-      work += vector(v);
-    }
+    for (const LayerVector& part : kLayerVectors) work += vector(layer.*part.weight);
   }
   return work;
 }

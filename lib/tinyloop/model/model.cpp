@@ -143,6 +143,11 @@ void read_hashes(std::string_view text, std::vector<StoredTensor>& stored, std::
   if (!text.empty()) throw Error(ErrorKind::data, "{}: the metadata hold too many hashes", where);
 }
 
+// Where a layer's tensor goes, by the last part of its name.
+auto named(const auto& members, std::string_view name) {
+  return std::ranges::find(members, name, [](const auto& member) { return member.name; })->weight;
+}
+
 }  // namespace
 
 Model Model::open(const std::string& path) {
@@ -187,17 +192,6 @@ Model Model::in_memory(const ModelConfig& config, std::span<const TensorView> te
 
 void Model::bind(const FindTensor& at) {
   layers_.resize(static_cast<std::size_t>(config_.layers()));
-  // Where a tensor goes, by the last part of its name.
-  const std::map<std::string_view, WeightView LayerWeights::*> matrices = {
-      {"qkv", &LayerWeights::qkv},
-      {"out", &LayerWeights::out},
-      {"gate_up", &LayerWeights::gate_up},
-      {"down", &LayerWeights::down}};
-  const std::map<std::string_view, VectorView LayerWeights::*> vectors = {
-      {"norm1", &LayerWeights::norm1},    {"norm2", &LayerWeights::norm2},
-      {"norm3", &LayerWeights::norm3},    {"norm4", &LayerWeights::norm4},
-      {"q_norm", &LayerWeights::q_norm},  {"k_norm", &LayerWeights::k_norm},
-      {"qk_bias", &LayerWeights::qk_bias}};
   const std::map<std::string_view, WeightView Model::*> others = {
       {"embedding", &Model::embedding_},
       {"head", &Model::head_},
@@ -218,9 +212,9 @@ void Model::bind(const FindTensor& at) {
     if (tensor.layer >= 0) {
       LayerWeights& layer = layers_[static_cast<std::size_t>(tensor.layer)];
       if (tensor.matrix) {
-        layer.*matrices.at(part) = matrix_of(tensor);
+        layer.*named(kLayerMatrices, part) = matrix_of(tensor);
       } else {
-        layer.*vectors.at(part) = at(tensor.name).as<float>();
+        layer.*named(kLayerVectors, part) = at(tensor.name).as<float>();
       }
     } else if (tensor.matrix) {
       this->*others.at(part) = matrix_of(tensor);

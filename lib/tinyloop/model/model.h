@@ -25,6 +25,7 @@ struct WeightView {
   std::int64_t n = 0, k = 0;
   std::span<const std::byte> data, scales;  // sizes as packed_matrix.h says
   bool present() const { return !data.empty(); }
+  std::int64_t bytes() const { return static_cast<std::int64_t>(data.size() + scales.size()); }
 };
 
 // Norm weights and biases are kept in f32; empty = absent.
@@ -39,6 +40,26 @@ struct LayerWeights {
   VectorView q_norm, k_norm;              // [head_dim], qk_norm only
   VectorView qk_bias;                     // [q_width + kv_width], qk_bias only
 };
+
+// All members of LayerWeights by their names in the file: who goes through a layer's weights goes
+// through these.
+struct LayerMatrix {
+  std::string_view name;
+  WeightView LayerWeights::*weight;
+};
+struct LayerVector {
+  std::string_view name;
+  VectorView LayerWeights::*weight;
+};
+inline constexpr LayerMatrix kLayerMatrices[] = {{"qkv", &LayerWeights::qkv},
+                                                 {"out", &LayerWeights::out},
+                                                 {"gate_up", &LayerWeights::gate_up},
+                                                 {"down", &LayerWeights::down}};
+inline constexpr LayerVector kLayerVectors[] = {
+    {"norm1", &LayerWeights::norm1},    {"norm2", &LayerWeights::norm2},
+    {"norm3", &LayerWeights::norm3},    {"norm4", &LayerWeights::norm4},
+    {"q_norm", &LayerWeights::q_norm},  {"k_norm", &LayerWeights::k_norm},
+    {"qk_bias", &LayerWeights::qk_bias}};
 
 // A tensor as it stands in the file.
 struct StoredTensor {
