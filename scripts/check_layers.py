@@ -13,7 +13,7 @@ import sys
 # lib/tinyloop/ are below all, but for the one that chooses a backend.
 LIB = 'lib/tinyloop/'
 LAYERS = ('files', 'model', 'device', 'kv', 'pool', 'engine', 'sampling', 'schedule', 'batch', 'measure')
-TOP_HEADERS = ('error.h', 'token.h', 'random.h', 'number_formats.h')
+TOP_HEADERS = ('error.h', 'token.h', 'random.h', 'number_formats.h', 'parse_number.h')
 # A pool knows bytes and names; it never sees a device.
 POOL_SEES = ('files/', 'kv/snapshot.h', 'kv/cache_identity.h', 'pool/')
 # The implementations of device/ops.h may see of lib what ops.h itself may see, and their own folder.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a tool: --help, --version, --completion, messages, exit codes. The contract is in
-// tinyloop(7). Option groups are in cli_options.cpp, input and output in cli_streams.cpp.
+// tinyloop(7). Option groups are in options.h, input and output in streams.h.
 #include "cli.h"
 
 #include <fcntl.h>
@@ -18,6 +18,7 @@
 #include <stdexcept>
 
 #include "tinyloop/backend.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop::cli {
 namespace {

@@ -11,13 +11,18 @@
 #include <string>
 #include <vector>
 
-#include "batch_records.h"
 #include "cli.h"
+#include "options.h"
+#include "progress.h"
+#include "records.h"
+#include "streams.h"
+#include "tinyloop/batch/generate_batch.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
+#include "tinyloop/error.h"
 #include "tinyloop/files/record_journal.h"
+#include "tinyloop/parse_number.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "tinyloop/batch/generate_batch.h"
 #include "tinyloop/schedule/prefix_cache.h"
 
 namespace {
@@ -76,7 +81,7 @@ void take_over(const RecordJournal& journal, Options& options) {
   }
   for (const auto& [name, value] : journal.settings()) {
     if (name != "--seed" || options.sampling.seed_given()) continue;
-    options.sampling.set_seed(static_cast<std::uint64_t>(std::stoull(value)));
+    if (const auto seed = parse_number<std::uint64_t>(value)) options.sampling.set_seed(*seed);
   }
   if (journal.dropped_bytes() > 0) {
     cli::warn(fmt::format("{}: the last {} bytes are a broken record, which is made anew",

@@ -13,13 +13,16 @@
 #include <vector>
 
 #include "cli.h"
-#include "tinyloop/engine/memory_need.h"
-#include "tinyloop/files/json_text.h"
+#include "options.h"
+#include "streams.h"
 #include "svg_chart.h"
-#include "tinyloop/random.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/engine/memory_need.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/json_text.h"
 #include "tinyloop/measure/speculation_bench.h"
 #include "tinyloop/measure/speculation_profile.h"
+#include "tinyloop/random.h"
+#include "tinyloop/schedule/prefix_cache.h"
 
 namespace {
 

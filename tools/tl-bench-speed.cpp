@@ -15,11 +15,15 @@
 #include <vector>
 
 #include "cli.h"
+#include "options.h"
+#include "progress.h"
+#include "streams.h"
 #include "tinyloop/backend.h"
+#include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
+#include "tinyloop/measure/speed_block.h"
 #include "tinyloop/model/model_shape.h"
 #include "tinyloop/model/random_model.h"
-#include "tinyloop/measure/speed_block.h"
 
 namespace {
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -15,8 +14,12 @@
 #include <vector>
 
 #include "cli.h"
+#include "options.h"
+#include "streams.h"
+#include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/model/import_hf.h"
+#include "tinyloop/parse_number.h"
 
 namespace {
 
@@ -45,11 +48,10 @@ void catch_signals() {
 
 // "a:b" to the two layers.
 void parse_range(std::string_view text, LoopedRange& range) {
-  const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, range.first);
-  if (first.ec == std::errc() && first.ptr != end && *first.ptr == ':') {
-    const auto last = std::from_chars(first.ptr + 1, end, range.last);
-    if (last.ec == std::errc() && last.ptr == end) return;
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  if (colon < text.size() && parse_number(text.substr(0, colon), range.first) &&
+      parse_number(text.substr(colon + 1), range.last)) {
+    return;
   }
   throw Error(ErrorKind::usage, "--loop-layers '{}': must be FIRST:LAST, such as 8:15", text);
 }

@@ -11,8 +11,11 @@
 #include <vector>
 
 #include "cli.h"
+#include "options.h"
+#include "streams.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
+#include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/pool/prefix_pool.h"
 #include "tinyloop/schedule/generate.h"

@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "cli.h"
+#include "options.h"
+#include "streams.h"
 #include "tinyloop/backend.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
+#include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/measure/score.h"
 

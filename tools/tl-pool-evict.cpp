@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "cli.h"
+#include "options.h"
+#include "streams.h"
+#include "tinyloop/error.h"
 #include "tinyloop/pool/prefix_pool.h"
 
 namespace {

@@ -11,6 +11,9 @@
 #include <vector>
 
 #include "cli.h"
+#include "options.h"
+#include "streams.h"
+#include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/pool/prefix_pool.h"
 

@@ -15,8 +15,12 @@
 #include <vector>
 
 #include "cli.h"
+#include "options.h"
+#include "progress.h"
+#include "streams.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
+#include "tinyloop/error.h"
 #include "tinyloop/pool/prefix_pool.h"
 #include "tinyloop/schedule/pooled_prompt.h"
 #include "tinyloop/schedule/prefix_cache.h"

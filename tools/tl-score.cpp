@@ -10,8 +10,11 @@
 #include <vector>
 
 #include "cli.h"
+#include "options.h"
+#include "streams.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
+#include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/files/npy_file.h"
 #include "tinyloop/measure/score.h"

@@ -11,12 +11,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <system_error>
 
 #include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/files/line_log.h"
+#include "tinyloop/parse_number.h"
 
 namespace tinyloop {
 namespace {
@@ -37,12 +37,6 @@ std::string_view take_word(std::string_view& text) {
   return word;
 }
 
-template <typename T>
-bool parse(std::string_view word, T& value, int base) {
-  const auto [end, fault] = std::from_chars(word.data(), word.data() + word.size(), value, base);
-  return fault == std::errc() && end == word.data() + word.size();
-}
-
 std::string_view name_of_kind(bool error) { return error ? "error" : "ok"; }
 
 // Of the fields in front of the checksum and the record behind it.
@@ -57,9 +51,9 @@ std::string line_of(const JournalEntry& entry) {
 }
 
 bool parse_line(std::string_view line, JournalEntry& entry) {
-  if (!parse(take_word(line), entry.number, 10)) return false;
+  if (!parse_number(take_word(line), entry.number)) return false;
   const std::string_view job = take_word(line), kind = take_word(line), sum = take_word(line);
-  if (job.size() != kHashDigits || !parse(job, entry.job, 16)) return false;
+  if (job.size() != kHashDigits || !parse_number(job, entry.job, 16)) return false;
   entry.error = kind == name_of_kind(true);
   if (!entry.error && kind != name_of_kind(false)) return false;
   entry.record = line;

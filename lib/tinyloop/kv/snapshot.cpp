@@ -5,12 +5,12 @@
 
 #include <xxhash.h>
 
-#include <charconv>
 #include <map>
 #include <string_view>
 
 #include "tinyloop/device/kv_tile.h"
 #include "tinyloop/files/hash_state.h"
+#include "tinyloop/parse_number.h"
 
 namespace tinyloop {
 
@@ -22,12 +22,6 @@ constexpr std::size_t kDigits = 16;
 const std::string kBlank(kDigits, '0');
 
 std::string hex(std::uint64_t value) { return fmt::format("{:016x}", value); }
-
-template <typename T>
-bool parse(std::string_view text, T& value, int base = 10) {
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  return fault == std::errc() && end == text.data() + text.size();
-}
 
 // Fields of the header, each of them checked.
 class Fields {
@@ -41,9 +35,9 @@ class Fields {
   }
   template <typename T>
   T number(const std::string& key, T least) const {
-    T value{};
-    if (!parse(text(key), value) || value < least) fail(key + " is wrong");
-    return value;
+    const auto value = parse_number<T>(text(key));
+    if (!value || *value < least) fail(key + " is wrong");
+    return *value;
   }
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorKind::data, "{}: not a sound snapshot: {}", file_.path(), what);
@@ -73,7 +67,7 @@ void check_version(const Fields& fields, const std::string& path) {
   const std::string& format = fields.text("format");
   int version = 0;
   if (!format.starts_with(kFormat) ||
-      !parse(std::string_view(format).substr(kFormat.size()), version)) {
+      !parse_number(std::string_view(format).substr(kFormat.size()), version)) {
     fields.fail("format is wrong");
   }
   if (version != kSnapshotVersion) {
@@ -165,7 +159,7 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
     const std::size_t values = s.ids_.size() * s.last_.size();
     if (s.states_.size() != values || (kept != nullptr && s.kept_.size() != values) ||
         states->bytes.data() < end ||
-        !parse(fields.text("states_checksum"), s.states_checksum_, 16)) {
+        !parse_number(fields.text("states_checksum"), s.states_checksum_, 16)) {
       fields.fail("the states have the wrong shape");
     }
     const TensorView& final_tensor = kept != nullptr ? *kept : *states;
@@ -180,7 +174,7 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
                               static_cast<std::size_t>(s.kv_.data() - whole.data()));
   std::uint64_t checksum = 0;
   const std::string& digits = fields.text("checksum");
-  if (!parse(digits, checksum, 16) || hex(checksum) != digits || !head_is_sound(head, checksum)) {
+  if (!parse_number(digits, checksum, 16) || hex(checksum) != digits || !head_is_sound(head, checksum)) {
     fields.fail("the checksum of header and ids differs");
   }
   const std::string& planes = fields.text("plane_checksums");
@@ -188,7 +182,7 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
   if (planes.size() != count * kDigits) fields.fail("plane_checksums is wrong");
   for (std::size_t plane = 0; plane < count; ++plane) {
     std::uint64_t value = 0;
-    if (!parse(std::string_view(planes).substr(plane * kDigits, kDigits), value, 16)) {
+    if (!parse_number(std::string_view(planes).substr(plane * kDigits, kDigits), value, 16)) {
       fields.fail("plane_checksums is wrong");
     }
     s.checksums_.push_back(value);

@@ -6,12 +6,12 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 
 #include "tinyloop/error.h"
 #include "tinyloop/files/npy_file.h"
+#include "tinyloop/parse_number.h"
 #include "tinyloop/random.h"
 
 namespace tinyloop {
@@ -19,14 +19,12 @@ namespace tinyloop {
 namespace {
 
 std::uint64_t parse_seed(std::string_view digits) {
-  std::uint64_t seed = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, seed);
-  if (error != std::errc() || stop != end) {
+  const auto seed = parse_number<std::uint64_t>(digits);
+  if (!seed) {
     throw Error(ErrorKind::usage, "--init-state: 'seed:{}' needs a number from 0 to 2^64-1",
                 digits);
   }
-  return seed;
+  return *seed;
 }
 
 }  // namespace

@@ -3,11 +3,11 @@
 #include "tinyloop/model/model_shape.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <set>
 
 #include "tinyloop/error.h"
+#include "tinyloop/parse_number.h"
 
 namespace tinyloop {
 namespace {
@@ -22,14 +22,12 @@ struct Key {
 };
 
 std::int64_t value_of(const Key& key, std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (fault != std::errc() || end != text.data() + text.size() || value < key.low ||
-      value > key.high) {
+  const auto value = parse_number<std::int64_t>(text);
+  if (!value || *value < key.low || *value > key.high) {
     throw Error(ErrorKind::usage, "{}: '{}' is not an integer from {} to {}", key.name, text,
                 key.low, key.high);
   }
-  return value;
+  return *value;
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <ctime>
 #include <string_view>
@@ -20,6 +19,7 @@
 #include "tinyloop/error.h"
 #include "tinyloop/files/temporary_file.h"
 #include "tinyloop/files/text_file.h"
+#include "tinyloop/parse_number.h"
 
 namespace tinyloop {
 
@@ -70,9 +70,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
 
 // A number of a line, not negative; -1 for anything else.
 std::int64_t number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return fault == std::errc() && end == text.data() + text.size() && value >= 0 ? value : -1;
+  return std::max<std::int64_t>(parse_number<std::int64_t>(text).value_or(-1), -1);
 }
 
 template <typename Take>

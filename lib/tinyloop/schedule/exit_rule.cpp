@@ -6,12 +6,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <utility>
 
 #include "tinyloop/error.h"
+#include "tinyloop/parse_number.h"
 #include "tinyloop/random.h"
 
 namespace tinyloop {
@@ -63,10 +63,9 @@ ExitRule ExitRule::parse(std::string_view text, bool select_only) {
     if (name == known) rule.kind = kind;
   }
   const std::string_view number = text.substr(std::min(name.size() + 1, text.size()));
-  const auto [end, fault] =
-      std::from_chars(number.data(), number.data() + number.size(), rule.threshold);
-  const bool whole = fault == std::errc() && end == number.data() + number.size();
-  if (rule.kind == Kind::none || !whole || !std::isfinite(rule.threshold) || rule.threshold < 0.0) {
+  const auto threshold = parse_number<double>(number);
+  rule.threshold = threshold.value_or(-1.0);
+  if (rule.kind == Kind::none || !std::isfinite(rule.threshold) || rule.threshold < 0.0) {
     throw Error(ErrorKind::usage, "--exit: '{}' is not gate:Q, latent:EPS or kl:EPS", text);
   }
   if (rule.kind == Kind::gate && rule.threshold > 1.0) {

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <vector>
 
 #include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
+#include "tinyloop/parse_number.h"
 
 namespace tinyloop {
 namespace {
@@ -50,10 +50,9 @@ void set_parameter(Schedule& schedule, const Form& form, std::string_view text,
       throw Error(ErrorKind::usage, "{} is given twice", name);
     }
     given.push_back(name);
-    std::int32_t& value = schedule.*parameter.field;
-    const auto [end, fault] = std::from_chars(number.data(), number.data() + number.size(), value);
-    if (fault == std::errc() && end == number.data() + number.size() && value >= 1 &&
-        value <= kGreatestCount) {
+    if (const auto value = parse_number<std::int32_t>(number);
+        value && *value >= 1 && *value <= kGreatestCount) {
+      schedule.*parameter.field = *value;
       return;
     }
     throw Error(ErrorKind::usage, "'{}' is not {}=N with N from 1 to {}", excerpt(text), name,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The line, or the objects, that say how far a long run is. Measures nothing but the time.
+#include "progress.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 

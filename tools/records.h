@@ -8,11 +8,13 @@
 #include <optional>
 #include <string>
 
-#include "cli.h"
+#include "options.h"
+#include "progress.h"
+#include "streams.h"
+#include "tinyloop/batch/generate_batch.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/files/record_journal.h"
 #include "tinyloop/files/token_files.h"
-#include "tinyloop/batch/generate_batch.h"
 
 namespace tinyloop::cli {
 

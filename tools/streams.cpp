@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where sequences come from and answers go: files, pipes, standard input and output.
 // Not the formats: those are in files/token_lines.
+#include "streams.h"
+
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +14,8 @@
 #include <string>
 
 #include "cli.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/token_files.h"
 
 namespace tinyloop::cli {
 namespace {

@@ -11,6 +11,9 @@
 #include <string_view>
 
 #include "cli.h"
+#include "options.h"
+#include "streams.h"
+#include "tinyloop/error.h"
 #include "tinyloop/measure/speculation_profile.h"
 
 namespace tinyloop::cli {

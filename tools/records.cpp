@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records are one line of text or JSON each, and the same bytes in every run.
-#include "batch_records.h"
+#include "records.h"
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/schedule/prefix_cache.h"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The option groups that several tools share, and numbers as option values.
 // Not what one tool alone has.
+#include "options.h"
+
 #include <fmt/format.h>
 
 #include <charconv>
@@ -11,7 +13,10 @@
 #include <string_view>
 
 #include "cli.h"
+#include "streams.h"
 #include "tinyloop/backend.h"
+#include "tinyloop/error.h"
+#include "tinyloop/parse_number.h"
 
 namespace tinyloop::cli {
 namespace {
@@ -22,14 +27,6 @@ using Limits = std::numeric_limits<T>;
 constexpr std::int64_t kChunk = 512;
 constexpr double kTiny = Limits<double>::denorm_min();  // as a lower limit: above 0
 constexpr double kHuge = Limits<double>::max();
-
-template <typename T>
-std::optional<T> parse_number(std::string_view text) {
-  T value{};
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 template <typename T>
 std::string describe(T low, T high) {

@@ -4,25 +4,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <string>
 #include <string_view>
 
-#include "cli.h"
+#include "options.h"
+#include "tinyloop/error.h"
+#include "tinyloop/parse_number.h"
 
 namespace tinyloop::cli {
 namespace {
 
 constexpr std::int32_t kMostLanes = 4096, kAutoLanes = 32;
 constexpr std::string_view kAuto = "auto";
-
-std::optional<std::int64_t> parse_count(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (fault != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 // What this process may still take: of the machine, or of its control group if that is less.
 std::int64_t available_memory() {
@@ -81,7 +75,7 @@ BatchOptions BatchFlags::options() const {
     }
     return options;
   }
-  const auto lanes = parse_count(lanes_);
+  const auto lanes = parse_number<std::int64_t>(lanes_);
   if (!lanes || *lanes < 1 || *lanes > kMostLanes) {
     throw Error(ErrorKind::usage, "--lanes: '{}' is not an integer from 1 to {} or auto", lanes_,
                 kMostLanes);
@@ -94,9 +88,10 @@ LineShare BatchFlags::share() const {
   if (shard_.empty()) return {};
   const std::string_view text = shard_;
   const std::size_t slash = text.find('/');
-  const auto index = parse_count(text.substr(0, slash));
-  const auto of =
-      slash == std::string_view::npos ? std::nullopt : parse_count(text.substr(slash + 1));
+  const auto index = parse_number<std::int64_t>(text.substr(0, slash));
+  const auto of = slash == std::string_view::npos
+                      ? std::nullopt
+                      : parse_number<std::int64_t>(text.substr(slash + 1));
   if (!index || !of || *index < 0 || *index >= *of) {
     throw Error(ErrorKind::usage, "--shard: '{}' is not I/N with I from 0 to N - 1", text);
   }

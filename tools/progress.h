@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line, or the objects, that say how far a long run is. Measures nothing but the time.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tinyloop::cli {
+
+// How far a long run is: one line on a terminal, written over and over, or a JSON object a second.
+// Both go to standard error, and nothing does if that is no terminal and nobody asked for JSON.
+class Progress {
+ public:
+  struct State {
+    std::int64_t done = 0;      // of `total`, all runs together
+    std::int64_t done_now = 0;  // by this one
+    std::optional<std::int64_t> total;
+    std::int64_t errors = 0, tokens = 0;
+    std::int32_t busy = 0, lanes = 0;
+    std::int64_t pool_hits = 0, pool_misses = 0;
+    bool pool = false;  // there is one
+  };
+  void add(CLI::App& app);  // --progress
+  bool wanted() const;
+  bool as_json() const { return form_ == "json"; }
+  void show(const State& state);    // as often as one likes
+  void finish(const State& state);  // the last state is always shown
+  // Before anything else is written to standard error.
+  void make_room();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void write(const State& state);
+
+  std::string form_ = "line";
+  Clock::time_point start_ = Clock::now(), last_{};
+  bool line_shown_ = false;
+};
+
+}  // namespace tinyloop::cli
