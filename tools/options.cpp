@@ -157,7 +157,7 @@ std::string make_ready(std::optional<PrefixPool>& pool) {
   try {
     const std::string warning = pool->prepare();
     if (!warning.empty()) warn(warning);
-    return "";
+    return warning;
   } catch (const Error& error) {
     warn(error.what());
     const PoolMatch nothing = pool->lookup({}, false);

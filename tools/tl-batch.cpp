@@ -62,6 +62,7 @@ void check_options(Options& options) {
 std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, KvMode kv,
                                     std::string& told) {
   if (options.pool.empty()) return std::nullopt;
+  PoolFolder(options.pool).require_ours();
   std::optional<PrefixPool> pool(std::in_place, options.pool, cache_identity(forward, kv));
   if (options.pool_min_share == 0) {
     told = pool->lookup({}, false).warning;

@@ -222,6 +222,7 @@ void check_states(Options& options) {
 // The pool, made ready for --pool-add; what is wrong with it is no reason to stop.
 std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
   if (options.pool.empty()) return std::nullopt;
+  PoolFolder(options.pool).require_ours();
   std::optional<PrefixPool> pool(std::in_place, options.pool,
                                  cache_identity(engine.forward, engine.kv));
   if (!options.pool_add) return pool;

@@ -95,8 +95,12 @@ int evict_entries(Options& options) {
                                      : "--model");
   }
   const PoolFolder folder(options.pool);
+  folder.require_ours();
   const FoundSettings found = folder.settings();
-  const PoolSettings& settings = found.to_act_by();
+  const PoolSettings& settings = found.settings;
+  if (options.to_bytes && !found.known) {
+    throw Error(ErrorKind::io, "--to-bytes: the pool's policy is not known: {}", found.warning);
+  }
   if (!found.warning.empty()) cli::warn(found.warning);
   std::vector<PoolEntry> chosen;
   if (!options.keys.empty()) {

@@ -106,7 +106,8 @@ std::string text_entry(const Listed& entry) {
 
 int show(Options& options) {
   const PoolFolder folder(options.pool);
-  const auto [settings, warning, unread] = folder.settings();
+  folder.require_ours();
+  const auto [settings, warning, known] = folder.settings();
   if (!warning.empty()) cli::warn(warning);
   options.output.open();
   const PoolCounts counts = PoolUses(options.pool).read();
@@ -123,11 +124,12 @@ int show(Options& options) {
     for (const Listed& entry : entries) records.push_back(json_entry(entry));
     options.output.write(fmt::format(
         "{{\"entries\":[{}],\"totals\":{{\"entries\":{},\"cached_tokens\":{},\"bytes\":{}"
-        ",\"capacity\":{},\"max_bytes\":{},\"policy\":\"{}\",\"lookups\":{},\"hits\":{}"
-        ",\"misses\":{},\"reused\":{}}}}}\n",
-        fmt::join(records, ","), entries.size(), tokens, bytes, settings.capacity,
-        settings.max_bytes, name_of(settings.policy), counts.lookups(), counts.hits, counts.misses,
-        counts.reused));
+        "{},\"lookups\":{},\"hits\":{},\"misses\":{},\"reused\":{}}}}}\n",
+        fmt::join(records, ","), entries.size(), tokens, bytes,
+        known ? fmt::format(",\"capacity\":{},\"max_bytes\":{},\"policy\":\"{}\"", settings.capacity,
+                            settings.max_bytes, name_of(settings.policy))
+              : ",\"capacity\":null,\"max_bytes\":null,\"policy\":null",
+        counts.lookups(), counts.hits, counts.misses, counts.reused));
   } else {
     options.output.write(fmt::format("{:<40} {:>7} {:>5} {:>6} {:<7} {:>12} {:<20} {:<20} {:>6}\n",
                                      "KEY", "TOKENS", "LOOPS", "WINDOW", "KV", "BYTES", "CREATED",
@@ -137,9 +139,9 @@ int show(Options& options) {
         "entries {} of {}, cached tokens {}, bytes {}{}, policy {}, lookups {}, hits {}, misses "
         "{}, "
         "tokens reused {}\n",
-        entries.size(), settings.capacity, tokens, bytes,
+        entries.size(), known ? fmt::format("{}", settings.capacity) : "?", tokens, bytes,
         settings.max_bytes > 0 ? fmt::format(" of {}", settings.max_bytes) : "",
-        name_of(settings.policy), counts.lookups(), counts.hits, counts.misses, counts.reused));
+        known ? name_of(settings.policy) : "?", counts.lookups(), counts.hits, counts.misses, counts.reused));
   }
   options.output.finish();
   return options.verify && !sound ? cli::kFailed : cli::kDone;

@@ -50,7 +50,14 @@ bool any_wanted(const Options& options) {
 PoolSettings wanted_settings(const Options& options, const PoolFolder& folder) {
   PoolSettings settings;
   std::error_code error;  // told by whoever makes the folder
-  if (std::filesystem::exists(folder.path(), error)) settings = folder.settings().to_act_by();
+  if (std::filesystem::exists(folder.path(), error)) {
+    const FoundSettings found = folder.settings();
+    settings = found.settings;
+    if (!found.known && any_wanted(options) && options.capacity == kNotGiven) {
+      throw Error(ErrorKind::usage, "{} needs --capacity here: {}",
+                  options.policy.empty() ? "--max-bytes" : "--policy", found.warning);
+    }
+  }
   if (options.capacity != kNotGiven) settings.capacity = options.capacity;
   if (options.max_bytes != kNotGiven) settings.max_bytes = options.max_bytes;
   if (!options.policy.empty()) settings.policy = parse_policy(options.policy);
@@ -118,6 +125,7 @@ int register_all(Options& options) {
   check_memory(*ops, memory_need(model, plan, kv, rows, rows, static_cast<std::int64_t>(longest)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
   PrefixPool pool(options.pool, cache_identity(forward, kv));
+  pool.folder().require_ours();
   const PoolSettings settings = wanted_settings(options, pool.folder());
   // All that can be refused is, before anything is stored or evicted.
   if (options.resumable) {

@@ -39,11 +39,14 @@ while read -r file; do
   done
 done <files
 
-# The settings: one warning, the defaults, and both entries hit; registering writes them anew if it can.
-for damage in empty half grow random folder pipe loop; do
+# The settings: one warning, and all entries hit; what is registered is stored, nothing is evicted and nothing written over
+# until --capacity says again how much the pool may hold.
+tl-pool-register --pool good -m "$model" --capacity 2 both >/dev/null
+for damage in missing empty half grow random folder pipe loop; do
   rm -rf pool && cp -r good pool
   file=pool/pool.json
   case $damage in
+    missing) rm $file ;;
     empty) : >$file ;;
     half) truncate -s 20 $file ;;
     grow) printf x >>$file ;;
@@ -60,14 +63,23 @@ for damage in empty half grow random folder pipe loop; do
     [ "$(grep -c '"pool_hit":"whole"' err)" -eq 2 ] || { cat err >&2; fail "$damage $add: no hits"; }
     rm -r again
   done
-  tl-pool-list --pool pool 2>err | grep -q 'entries 2 of 16' || fail "$damage: not listed"
+  tl-pool-list --pool pool 2>err | grep -q 'entries 2 of ?' || fail "$damage: not listed"
+  tl-pool-list --pool pool --json 2>/dev/null | grep -q '"capacity":null' || fail "$damage: a capacity"
   holds err 'warning: pool/pool.json: '
+  echo 1 2 3 4 5 6 7 >third
+  before=$(stat -c '%F %s' $file 2>/dev/null || echo none)
+  tl-pool-register --pool pool -m "$model" third >/dev/null 2>err
+  [ "$(grep -c 'warning: pool/pool.json: .*--capacity' err)" -eq 1 ] || { cat err >&2; fail "$damage: not one warning"; }
+  [ "$(stat -c '%F %s' $file 2>/dev/null || echo none)" = "$before" ] || fail "$damage: written over"
+  tl-pool-list --pool pool 2>/dev/null | grep -q 'entries 3 of ?' || fail "$damage: an entry is gone"
+  refused 1 '--to-bytes' tl-pool-evict --pool pool --to-bytes 0
+  refused 2 'needs --capacity' tl-pool-register --pool pool -m "$model" --policy lru third
   case $damage in
-    folder | pipe) refused 1 'pool/pool.json: ' tl-pool-register --pool pool -m "$model" both ;;
+    folder | pipe) refused 1 'pool/pool.json: ' tl-pool-register --pool pool -m "$model" --capacity 2 third ;;
     *)
-      tl-pool-register --pool pool -m "$model" both >/dev/null 2>err
-      [ "$(grep -c 'warning: pool/pool.json: ' err)" -eq 1 ] || { cat err >&2; fail "$damage: not one warning"; }
+      tl-pool-register --pool pool -m "$model" --capacity 2 third >/dev/null 2>err
       same good/pool.json $file
+      tl-pool-list --pool pool | grep -q 'entries 2 of 2' || fail "$damage: --capacity does nothing"
       ;;
   esac
 done

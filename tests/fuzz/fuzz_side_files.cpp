@@ -68,7 +68,7 @@ void check_profile(const std::string& path) {
 void check_settings(const std::string& folder) {
   const PoolFolder pool(folder);
   const FoundSettings found = pool.settings();
-  require(!found.unread, "what is a file is read");
+  require(found.known, "a pool without entries has nothing to lose");
   require(found.settings.capacity >= 1 && found.settings.max_bytes >= 0, "settings make sense");
   pool.set_settings(found.settings);
   const FoundSettings again = pool.settings();

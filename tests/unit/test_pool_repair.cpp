@@ -2,6 +2,7 @@
 // Damaged files of a pool that are no entries, the order and the settings: what is sound is found
 // all the same, and registering mends them. Entries are made up, and none of them is damaged here.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <xxhash.h>
 
@@ -161,11 +162,11 @@ TEST_CASE("a damaged order of a small pool: crops are found before it is mended,
   }
 }
 
-TEST_CASE("damaged settings: one warning, the defaults, entries hit; preparing writes them anew") {
+TEST_CASE("settings that cannot be read: nothing is evicted, nothing written over, entries hit") {
   const TemporaryFolder folder;
   PrefixPool pool(folder.path(), identity());
-  pool.prepare();
-  publish(pool, entry_ids(1));
+  pool.prepare(PoolSettings{100, 0, EvictionPolicy::shortest});
+  for (TokenId i = 0; i < 20; ++i) publish(pool, entry_ids(i));  // more than the default allows
   const std::string path = folder.file("pool.json");
   const std::string good = content(path);
   using Damage = std::function<void()>;
@@ -173,6 +174,7 @@ TEST_CASE("damaged settings: one warning, the defaults, entries hit; preparing w
     return [&path, bytes] { std::ofstream(path, std::ios::binary) << bytes; };
   };
   const std::pair<Damage, bool> damages[] = {
+      {[] {}, true},  // missing
       {holding(""), true},
       {holding("{"), true},
       {holding("{}"), true},
@@ -187,34 +189,113 @@ TEST_CASE("damaged settings: one warning, the defaults, entries hit; preparing w
       {[&] { std::filesystem::create_directory(path); }, false},
       {[&] { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }, false},
   };
+  TokenId next = 20;
   for (std::size_t i = 0; i < std::size(damages); ++i) {
     CAPTURE(i);
     const auto& [damage, mended] = damages[i];
     std::filesystem::remove(path);
     damage();
+    const auto status = std::filesystem::symlink_status(path).type();
+    const std::string bytes =
+        status == std::filesystem::file_type::regular ? content(path) : std::string();
     const PoolMatch match = pool.lookup(entry_ids(1));
     CHECK(match.usable);
     CHECK(match.kind == MatchKind::whole);
     CHECK(match.warning.find(path + ": ") == 0);
-    CHECK(pool.folder().settings().settings.capacity == PoolSettings{}.capacity);
+    CHECK(match.warning.find("--capacity") != std::string::npos);
+    CHECK(!pool.folder().settings().known);
     CHECK(pool.folder().settings().warning == match.warning);
-    publish(pool, entry_ids(2));  // whoever only adds goes on by the defaults
-    CHECK(pool.lookup(entry_ids(2)).kind == MatchKind::whole);
+    CHECK(pool.prepare() == match.warning);
+    publish(pool, entry_ids(next++));
+    CHECK(pool.size() == next);
+    CHECK(std::filesystem::symlink_status(path).type() == status);
+    if (status == std::filesystem::file_type::regular) CHECK(content(path) == bytes);
+    for (TokenId number = 0; number < next; ++number) check_hits(pool, number);
     if (mended) {
-      CHECK(pool.prepare() == match.warning);
+      CHECK(pool.prepare(PoolSettings{100, 0, EvictionPolicy::shortest}) == match.warning);
       CHECK(content(path) == good);
+      CHECK(pool.size() == next);
       CHECK(pool.prepare().empty());
       CHECK(pool.lookup(entry_ids(1)).warning.empty());
     } else {
-      std::string message;
-      try {
-        pool.prepare();
-      } catch (const Error& error) {
-        CHECK(error.kind() == ErrorKind::io);
-        message = error.what();
-      }
-      CHECK(message.find(path + ": ") == 0);
+      CHECK_THROWS_AS(pool.prepare(PoolSettings{100, 0, EvictionPolicy::shortest}), Error);
+      CHECK(pool.size() == next);
     }
+  }
+}
+
+TEST_CASE("damaged settings of a pool without entries are written anew") {
+  const TemporaryFolder folder;
+  PrefixPool pool(folder.path(), identity());
+  pool.prepare();
+  const std::string path = folder.file("pool.json");
+  const std::string good = content(path);
+  std::ofstream(path) << "{";
+  CHECK(pool.prepare() == path + ": damaged");
+  CHECK(content(path) == good);
+}
+
+TEST_CASE("a folder of somebody else's is no pool, and nothing is written into it") {
+  const TemporaryFolder folder;
+  std::ofstream(folder.file("letter")) << "dear";
+  PrefixPool pool(folder.path(), identity());
+  CHECK_THROWS_AS(pool.folder().require_ours(), Error);
+  CHECK_THROWS_AS(pool.prepare(), Error);
+  const PoolMatch match = pool.lookup(entry_ids(1));
+  CHECK(!match.usable);
+  CHECK(match.kind == MatchKind::miss);
+  std::size_t names = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    ++names;
+  }
+  CHECK(names == 1);
+}
+
+TEST_CASE("an empty folder passes, but only whoever registers makes a pool of it") {
+  const TemporaryFolder folder;
+  PrefixPool pool(folder.path(), identity());
+  pool.folder().require_ours();
+  CHECK(!pool.lookup(entry_ids(1)).usable);
+  CHECK(std::filesystem::is_empty(folder.path()));
+  CHECK(pool.prepare().empty());
+  CHECK(pool.lookup(entry_ids(1)).usable);
+}
+
+TEST_CASE("where the uses are lost, entries go by the time at which they were written") {
+  const TemporaryFolder folder;
+  PrefixPool pool(folder.path(), identity());
+  pool.prepare(PoolSettings{3, 0, EvictionPolicy::lru});
+  for (TokenId i = 0; i < 3; ++i) {
+    const EntryKey key = publish(pool, entry_ids(i));
+    // The third is the oldest file.
+    const timespec times[] = {{1000 - 100 * i, 0}, {1000 - 100 * i, 0}};
+    const std::string path = pool.folder().entry_path({pool.identity().folder(), key});
+    REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
+  }
+  std::filesystem::remove(folder.file("uses.sum"));
+  std::filesystem::remove(folder.file("uses.log"));
+  publish(pool, entry_ids(3));
+  CHECK(pool.lookup(entry_ids(2)).kind == MatchKind::miss);
+  for (const TokenId there : {0, 1, 3}) {
+    CHECK(pool.lookup(entry_ids(there)).kind == MatchKind::whole);
+  }
+}
+
+TEST_CASE("a damaged file with an entry's name and an old date goes before what is in use") {
+  const TemporaryFolder folder;
+  PrefixPool pool(folder.path(), identity());
+  pool.prepare(PoolSettings{3, 0, EvictionPolicy::lru});
+  publish(pool, entry_ids(0));
+  publish(pool, entry_ids(1));
+  const PoolEntry bad{pool.identity().folder(), key_of(identity(), entry_ids(50))};
+  const std::string path = pool.folder().entry_path(bad);
+  std::ofstream(path) << "no entry";
+  const timespec times[] = {{1000, 0}, {1000, 0}};
+  REQUIRE(::utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
+  publish(pool, entry_ids(2));
+  CHECK(!std::filesystem::exists(path));
+  for (TokenId there = 0; there < 3; ++there) {
+    CHECK(pool.lookup(entry_ids(there)).kind == MatchKind::whole);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,26 @@ TEST_CASE("where the log cannot be folded it grows, and uses are counted all the
   use(uses, 1);
   CHECK(log_bytes(folder) < 100);
   CHECK(uses.read().lookups() == 3002);
+}
+
+TEST_CASE("uses count after a fold whose process was killed before it emptied the log") {
+  const TemporaryFolder folder;
+  const PoolUses uses(folder.path());
+  use(uses, 10);
+  std::ifstream file(folder.file("uses.log"));
+  const std::string log((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  { PoolUses::Lock(uses).fold([](const EntryKey&) { return true; }); }
+  std::ofstream(folder.file("uses.log")) << log;  // as if it had not been emptied
+  check_counts(uses, 10);                         // nothing twice
+  uses.add_hit(key_number(1), 7);
+  { PoolUses::Lock(uses).add_registration(key_number(2), 5); }
+  uses.add_hit(key_number(0), 7);
+  const PoolCounts counts = uses.read();
+  CHECK(counts.lookups() == 12);
+  CHECK(counts.hits == 11);
+  CHECK(counts.entries.at(key_number(2)).prefill_us == 5);
+  CHECK(counts.entries.at(key_number(0)).order > counts.entries.at(key_number(2)).order);
+  CHECK(counts.entries.at(key_number(2)).order > counts.entries.at(key_number(1)).order);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which entries go when a pool holds too much. Not when that is: that is prefix_pool.
 #include <algorithm>
-#include <limits>
 #include <unordered_set>
 
 #include "tinyloop/pool/prefix_pool.h"
@@ -14,7 +13,22 @@ struct Candidate {
   PoolEntry entry;
   std::int64_t bytes = 0;
   EntryUse use;
+  bool known = true;  // its use is in the counts
 };
+
+// An entry that is not in the counts (they were lost, or it came a moment ago) counts as used when
+// its file was written: its order is just above that of those whose last use was not later. The
+// known ones have even numbers.
+void place_unknown(std::vector<Candidate>& candidates) {
+  for (Candidate& candidate : candidates) {
+    if (candidate.known) continue;
+    for (const Candidate& other : candidates) {
+      if (other.known && other.use.last_used <= candidate.use.last_used) {
+        candidate.use.order = std::max(candidate.use.order, other.use.order + 1);
+      }
+    }
+  }
+}
 
 // Computing time that the entry has saved for its bytes; a use to come is counted as one.
 double saved_per_byte(const Candidate& candidate) {
@@ -32,6 +46,7 @@ bool goes_first(EvictionPolicy policy, const Candidate& a, const Candidate& b) {
     return saved_per_byte(a) < saved_per_byte(b);
   }
   if (a.use.order != b.use.order) return a.use.order < b.use.order;
+  if (a.use.last_used != b.use.last_used) return a.use.last_used < b.use.last_used;
   return a.entry.key < b.entry.key;
 }
 
@@ -46,15 +61,17 @@ std::vector<PoolEntry> evict(const PoolFolder& folder, const PoolCounts& counts,
     if (candidate.bytes < 0 || entry == request.replaced) continue;
     ++count;
     bytes += candidate.bytes;
-    // Not in the counts: published a moment ago.
     const auto known = counts.entries.find(entry.key);
     if (known != counts.entries.end()) {
       candidate.use = known->second;
+      candidate.use.order *= 2;
     } else {
-      candidate.use.order = std::numeric_limits<std::int64_t>::max();
+      candidate.known = false;
+      candidate.use.last_used = folder.written_at(entry);
     }
     candidates.push_back(std::move(candidate));
   }
+  place_unknown(candidates);
   std::sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
     return goes_first(request.policy, a, b);
   });

@@ -32,6 +32,7 @@ namespace {
 
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kTemporary = ".tmp.";
+constexpr std::string_view kSettings = "pool.json";
 constexpr std::string_view kPolicies[] = {"shortest", "lru", "cost"};
 constexpr int kPoolVersion = 1;
 constexpr std::size_t kIdentityDigits = 32;
@@ -40,6 +41,11 @@ constexpr int kSettleTries = 50;
 
 [[noreturn]] void fail(const std::string& path, int error) {
   throw Error(ErrorKind::io, "{}: {}", path, std::generic_category().message(error));
+}
+
+bool is_identity(std::string_view name) {
+  return name.size() == kIdentityDigits &&
+         name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 // Calls `take` with each name; returns errno if the folder cannot be listed.
@@ -133,6 +139,8 @@ EvictionPolicy parse_policy(std::string_view name) {
   throw Error(ErrorKind::usage, "policy '{}' is none of {}", name, fmt::join(kPolicies, ", "));
 }
 
+std::string PoolFolder::settings_path() const { return fmt::format("{}/{}", path_, kSettings); }
+
 std::string PoolFolder::entry_path(const PoolEntry& entry) const {
   return fmt::format("{}/{}/{}{}", path_, entry.identity, entry.key.text(), kSuffix);
 }
@@ -141,24 +149,47 @@ void PoolFolder::create() const { make_folder(path_); }
 
 void PoolFolder::create(const std::string& identity) const { make_folder(identity_path(identity)); }
 
-const PoolSettings& FoundSettings::to_act_by() const {
-  if (unread) throw Error(ErrorKind::io, "{}", warning);
-  return settings;
+void PoolFolder::require_ours() const {
+  bool ours = false, empty = true;
+  const int error = for_each_name(path_, [&](std::string_view name) {
+    ours = ours || name == kSettings || name == "uses.log" || name == "uses.sum" ||
+           is_identity(name) || name.starts_with(kTemporary);
+    empty = empty && (name == "." || name == "..");
+  });
+  if (error == 0 && !ours && !empty) {
+    throw Error(ErrorKind::usage,
+                "{}: is not a pool: it has no {}; a new pool needs an empty folder", path_,
+                kSettings);
+  }
+}
+
+bool PoolFolder::exists() const {
+  return ::faccessat(AT_FDCWD, settings_path().c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+         !entries().empty();
 }
 
 FoundSettings PoolFolder::settings() const {
   struct stat status {};
   if (::stat(path_.c_str(), &status) != 0) fail(path_, errno);
   if (!S_ISDIR(status.st_mode)) fail(path_, ENOTDIR);
-  const std::string path = path_ + "/pool.json";
+  const std::string path = settings_path();
+  const auto unknown = [](std::string_view why) {
+    return FoundSettings{{},
+                         fmt::format("{}; nothing is evicted until tl-pool-register --capacity "
+                                     "says again how much the pool may hold",
+                                     why),
+                         false};
+  };
   std::optional<std::string> text;
   try {
     text = read_settings(path);
   } catch (const Error& error) {
-    const bool regular = ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
-    return {{}, error.what(), regular};
+    return unknown(error.what());
   }
-  if (!text) return {};
+  if (!text) {
+    if (!entries().empty()) return unknown(path + ": is missing");
+    return {};
+  }
   std::int64_t format = 0;
   PoolSettings settings;
   bool sound = false;
@@ -177,20 +208,23 @@ FoundSettings PoolFolder::settings() const {
     throw Error(ErrorKind::data, "{}: pool of format {}, this program knows {}", path, format,
                 kPoolVersion);
   }
-  if (!sound) return {{}, fmt::format("{}: damaged", path), false};
+  if (!sound) {
+    if (!entries().empty()) return unknown(path + ": damaged");
+    return {{}, fmt::format("{}: damaged", path), true};
+  }
   settings.capacity = std::max<std::int64_t>(1, settings.capacity);
-  return {settings, "", false};
+  return {settings, "", true};
 }
 
 void PoolFolder::set_settings(const PoolSettings& settings) const {
-  AtomicFile file(path_ + "/pool.json");
+  AtomicFile file(settings_path());
   file.write(settings_text(settings));
   file.commit();
 }
 
 void PoolFolder::mark() const {
-  if (::access((path_ + "/pool.json").c_str(), F_OK) == 0) return;
-  AtomicFile file(path_ + "/pool.json");
+  if (::access(settings_path().c_str(), F_OK) == 0) return;
+  AtomicFile file(settings_path());
   file.write(settings_text({}));
   file.commit_new();
 }
@@ -198,10 +232,7 @@ void PoolFolder::mark() const {
 std::vector<std::string> PoolFolder::identities() const {
   std::vector<std::string> names;
   const int error = for_each_name(path_, [&](std::string_view name) {
-    if (name.size() == kIdentityDigits &&
-        name.find_first_not_of("0123456789abcdef") == std::string_view::npos) {
-      names.emplace_back(name);
-    }
+    if (is_identity(name)) names.emplace_back(name);
   });
   if (error != 0) fail(path_, error);
   std::sort(names.begin(), names.end());
@@ -255,6 +286,10 @@ std::int64_t PoolFolder::bytes_of(const PoolEntry& entry) const {
   struct stat status {};
   if (::lstat(entry_path(entry).c_str(), &status) != 0) return -1;
   return static_cast<std::int64_t>(status.st_size);
+}
+
+std::int64_t PoolFolder::written_at(const PoolEntry& entry) const {
+  return changed_at(entry_path(entry)) / 1'000'000'000;
 }
 
 bool PoolFolder::remove(const PoolEntry& entry) const {

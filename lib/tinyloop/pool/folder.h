@@ -28,13 +28,12 @@ struct PoolSettings {
 };
 
 struct FoundSettings {
-  PoolSettings settings;
-  std::string warning;  // why these are the defaults although there is a pool.json; may be empty
-  // It may be sound, only this time it was not to be read.
-  bool unread = false;
-
-  // For whoever goes by them to write or remove: throws Error(io) if they are unread.
-  const PoolSettings& to_act_by() const;
+  PoolSettings settings;  // the defaults where there are none
+  std::string warning;    // why these are the defaults although there should be others; may be empty
+  // False: what the pool may hold is not known, because it has entries and its settings are missing
+  // or damaged, or because they cannot be read this time. Then nothing may be evicted in their name
+  // and nothing may be written in their place, unless somebody says what they are to be.
+  bool known = true;
 };
 
 // One entry as the listing shows it.
@@ -58,12 +57,17 @@ class PoolFolder {
   void create() const;
   void create(const std::string& identity) const;
 
+  // Throws Error(usage) if the folder holds something, but nothing of a pool: it is somebody
+  // else's, and nothing may be written there. A folder that is empty or missing passes.
+  void require_ours() const;
+  // Whether there is a pool: settings or entries.
+  bool exists() const;
+
   // Throws Error(io) if there is no such folder, Error(data) if the pool is of a newer format.
-  // Without pool.json, or if it is damaged or cannot be read: the defaults. Capacity 0, which
-  // older programs wrote, is 1.
+  // Capacity 0, which older programs wrote, is 1.
   FoundSettings settings() const;
   void set_settings(const PoolSettings& settings) const;  // throws Error(io)
-  // Writes the defaults where there are no settings yet, so that the pool says its format.
+  // Writes the defaults where there are no settings yet, so that a new pool says its format.
   void mark() const;
 
   // The listing is the index. Other names are left alone. Throws Error(io), but a missing identity
@@ -81,6 +85,8 @@ class PoolFolder {
   }
   // -1 if it is gone.
   std::int64_t bytes_of(const PoolEntry& entry) const;
+  // When the file was written, in seconds since 1970; 0 if it is gone.
+  std::int64_t written_at(const PoolEntry& entry) const;
   // Returns whether it was there; a reader that has it mapped is not hurt. Throws Error(io).
   bool remove(const PoolEntry& entry) const;
 
@@ -88,6 +94,8 @@ class PoolFolder {
   void sweep() const;
 
  private:
+  std::string settings_path() const;
+
   std::string path_;
 };
 

@@ -76,15 +76,16 @@ std::string PrefixPool::prepare(const std::optional<PoolSettings>& settings) {
     throw Error(ErrorKind::usage, "a pool of {} entries and {} bytes", settings->capacity,
                 settings->max_bytes);
   }
+  folder_.require_ours();
   folder_.create();
   const FoundSettings found = folder_.settings();  // throws: what is newer is left as it is
   folder_.sweep();
   if (!settings) {
-    const PoolSettings& wanted = found.to_act_by();
+    if (!found.known) return found.warning;
     if (found.warning.empty()) {
       folder_.mark();
     } else {
-      folder_.set_settings(wanted);  // what was there is damaged
+      folder_.set_settings(found.settings);  // damaged, and there is nothing that it could spare
     }
     return found.warning;
   }
@@ -98,6 +99,9 @@ PoolMatch PrefixPool::lookup(std::span<const TokenId> ids, bool crop) const {
   PoolMatch best;
   try {
     const FoundSettings found = folder_.settings();
+    if (!folder_.exists()) {
+      throw Error(ErrorKind::io, "{}: there is no pool yet", folder_.path());
+    }
     Lookup lookup{ids,
                   read_order(folder_.order_path(identity_folder_)),
                   {},
@@ -212,14 +216,15 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
   const PoolEntry entry{identity_folder_, key};
   content.identity = identity_;
   content.created = static_cast<std::int64_t>(std::max<std::time_t>(0, std::time(nullptr)));
-  const PoolSettings settings = folder_.settings().to_act_by();
+  const auto [settings, why, known] = folder_.settings();
+  const std::int64_t max_bytes = known ? settings.max_bytes : 0;
   const std::int64_t bytes = snapshot_bytes(identity_, content.shape, key.length,
                                             static_cast<std::int64_t>(content.last.size()),
                                             !content.states.empty(), !content.kept.empty());
   // Before anything has made room for it.
-  if (settings.max_bytes > 0 && bytes > settings.max_bytes) {
+  if (max_bytes > 0 && bytes > max_bytes) {
     throw Error(ErrorKind::io, "{}: an entry of {} bytes, the pool may hold {}",
-                folder_.entry_path(entry), bytes, settings.max_bytes);
+                folder_.entry_path(entry), bytes, max_bytes);
   }
   folder_.create(identity_folder_);
   std::unique_ptr<TensorFileWriter> writer;
@@ -228,7 +233,7 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
   } catch (const Error& error) {
     // Where eviction by bytes is allowed, a disk that is full before the limit is reached gets one
     // entry smaller.
-    if (error.kind() != ErrorKind::io || settings.max_bytes == 0 ||
+    if (error.kind() != ErrorKind::io || max_bytes == 0 ||
         evict_now(folder_, {std::max<std::int64_t>(0, size() - 1), -1, settings.policy}).empty()) {
       throw;
     }
@@ -238,11 +243,10 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
   std::unordered_set<std::uint64_t> present;
   for (const PoolEntry& there : folder_.entries()) present.insert(there.key.low);
   const PoolCounts counts = lock.fold([&](const EntryKey& k) { return present.contains(k.low); });
-  if (replace || !present.contains(key.low)) {
+  if (known && (replace || !present.contains(key.low))) {
     // Room is made first, so that the pool is never above its limits.
     evict(folder_, counts,
-          {settings.capacity - 1, settings.max_bytes > 0 ? settings.max_bytes - bytes : -1,
-           settings.policy, entry});
+          {settings.capacity - 1, max_bytes > 0 ? max_bytes - bytes : -1, settings.policy, entry});
   }
   if (replace) {
     writer->finish();

@@ -31,6 +31,7 @@ constexpr int kAppendTries = 1000, kLockTries = 10'000;
 // stays small, what reads the log has little to read, and the two flushes of a fold are rare.
 constexpr off_t kLongLog = off_t{64} << 10;
 constexpr std::string_view kSumFormat = "uses 1";
+constexpr std::size_t kHead = 256;  // more than the lines with a file's generation take
 
 [[noreturn]] void fail(const std::string& path, int error) {
   throw Error(ErrorKind::io, "{}: {}", path, std::generic_category().message(error));
@@ -118,6 +119,17 @@ Sum parse_sum(std::string_view text) {
   return sum;
 }
 
+// That of the sum, without reading all of a long one.
+std::int64_t sum_generation(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return 0;
+  std::string head(kHead, '\0');
+  const ssize_t got = ::read(file, head.data(), head.size());
+  ::close(file);
+  head.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  return parse_sum(head).generation;
+}
+
 void add_log(PoolCounts& counts, std::string_view text) {
   for_each_line(text, [&](const std::vector<std::string_view>& words) {
     if (words.size() == 2 && words[0] == "miss") {
@@ -147,12 +159,13 @@ void add_log(PoolCounts& counts, std::string_view text) {
 void PoolUses::append(const std::string& line) const {
   const std::string path = log_path();
   const int file =
-      ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+      ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   if (file < 0) fail(path, errno);
   const Locked locked =
       lock(file, held_ ? 1 : kAppendTries);  // a stopped process must not stop all
   if (locked == Locked::no) held_ = true;
   Lock holder(*this, file);  // closes it
+  if (locked == Locked::yes) holder.begin_anew_if_folded();
   append_to(file, line);
   // With the lock that is held anyway; without one a line of somebody else could get lost. Which
   // entries there still are, whoever publishes or evicts looks up.
@@ -209,7 +222,18 @@ PoolUses::Lock::Lock(const PoolUses& uses) : uses_(uses) {
 
 PoolUses::Lock::~Lock() { ::close(log_); }
 
+// Whoever folded the log was killed before he could empty it: all its lines are in the sum, and no
+// line behind them would be counted.
+void PoolUses::Lock::begin_anew_if_folded() {
+  std::string head(kHead, '\0');
+  const ssize_t got = ::pread(log_, head.data(), head.size(), 0);
+  head.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  if (head.empty() || log_generation(head) >= sum_generation(uses_.sum_path())) return;
+  if (::ftruncate(log_, 0) != 0) fail(uses_.log_path(), errno);
+}
+
 void PoolUses::Lock::add_registration(const EntryKey& key, std::int64_t prefill_us) {
+  begin_anew_if_folded();
   uses_.append_to(log_, registration(key, prefill_us));
 }
 

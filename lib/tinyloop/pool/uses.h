@@ -70,6 +70,7 @@ class PoolUses {
    private:
     friend class PoolUses;
     Lock(const PoolUses& uses, int log) : uses_(uses), log_(log) {}  // open and locked
+    void begin_anew_if_folded();
     void write(const PoolCounts& counts);
     const PoolUses& uses_;
     int log_ = -1;
