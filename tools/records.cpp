@@ -44,7 +44,7 @@ std::optional<BatchJob> BatchRecords::next() {
     job.line.stop.reset();
     wanted.seed = job.seed;
     wanted.priority = job.line.priority;
-    wanted.group = job.line.group;
+    wanted.group = job.line.group_key();
     jobs_.emplace(number, std::move(job));
     return wanted;
   }

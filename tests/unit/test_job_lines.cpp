@@ -93,9 +93,9 @@ TEST_CASE("a job has at most 256 stop sequences, with 4096 ids together") {
 TEST_CASE("coalition keys") {
   using Names = std::vector<std::string>;
   const Names names = {"alice", "bob", "carol"};
-  CHECK(coalition_key("snap-1", names, {true, false, true}) == "00fe394dc0d0ec8a");
-  CHECK(coalition_key("snap-1", names, {true, false, false}) == "00fe394dc0d0ec8a");
-  CHECK(coalition_key("snap-1", names, {true, true, true}) != "00fe394dc0d0ec8a");
+  CHECK(coalition_name("snap-1", names, {true, false, true}) == "00fe394dc0d0ec8a");
+  CHECK(coalition_name("snap-1", names, {true, false, false}) == "00fe394dc0d0ec8a");
+  CHECK(coalition_name("snap-1", names, {true, true, true}) != "00fe394dc0d0ec8a");
   // One segment is the last one: the snapshot alone counts, sha256("s").
-  CHECK(coalition_key("s", Names{"a"}, {true}) == "043a718774c572bd");
+  CHECK(coalition_name("s", Names{"a"}, {true}) == "043a718774c572bd");
 }

@@ -38,7 +38,13 @@ struct TokenLine {
   // jsonl with job_keys:
   std::optional<std::vector<std::vector<TokenId>>> stop;  // sequences, none of them empty
   std::int64_t priority = 0;
-  std::string group;  // as given, or a coalition's key; may be empty
+  std::string group;        // as given, or a coalition's name; may be empty
+  std::string group_parts;  // of a coalition: coalition_parts()
+
+  // Equal for lines of one group and no others; empty without a group.
+  std::string group_key() const {
+    return group_parts.empty() && !group.empty() ? "group " + group : group_parts;
+  }
 };
 
 struct TokenLimits {
@@ -46,13 +52,6 @@ struct TokenLimits {
   std::int64_t longest = 0;  // ids a line may hold (the context); 0 = no limit
   bool job_keys = false;     // jsonl: also the keys that only jobs of a batch have
 };
-
-// The group key of a coalition: 16 hex digits of SHA-256 over the snapshot's id and then, for every
-// segment but the last, its id and a byte that says whether it is present, 1 or 0. What differs
-// only in the last segment, or in whether that is there, has one key: it shares all that goes
-// before. `present` has as many values as there are segments, at least one.
-std::string coalition_key(std::string_view snapshot, std::span<const std::string> segments,
-                          const std::vector<bool>& present);
 
 // Reads the sequences of one file, a line at a time, each as soon as it has arrived, in bounded
 // memory (a line is cut off with an error once it holds more than `longest` ids; digits of one

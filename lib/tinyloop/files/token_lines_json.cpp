@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "tinyloop/error.h"
+#include "tinyloop/files/coalition.h"
 #include "tinyloop/files/json_text.h"
-#include "tinyloop/files/sha256.h"
 #include "tinyloop/files/token_lines.h"
 
 namespace tinyloop {
@@ -98,7 +98,8 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     if (limits_.longest > 0 && static_cast<std::int64_t>(line.ids.size()) > limits_.longest) {
       return fail(too_long());
     }
-    line.group = coalition_key(snapshot_, ids, present_);
+    line.group = coalition_name(snapshot_, ids, present_);
+    line.group_parts = coalition_parts(snapshot_, ids, present_);
   }
 
   bool null() override { return scalar("null"); }
@@ -185,6 +186,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     return true;
   }
   bool key(string_t& name) override {
+    if (depth_ == 1) id_unsure_ = false;
     if (place_ == Place::lost) {
       key_ = depth_ == 1 && name == kKeys[kId] && line.id_json.empty() ? kId : kTokens;
       return true;
@@ -206,7 +208,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     return fail_key(fmt::format("key '{}' is there twice", name));
   }
   bool end_object() override {
-    --depth_;
+    if (--depth_ == 0) id_unsure_ = false;
     if (place_ != Place::segment) return true;
     place_ = Place::segments;
     for (const Key key : {kId, kTokens}) {
@@ -259,6 +261,8 @@ class ObjectParser : public nlohmann::json_sax<Json> {
   }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
+    // What reads as 0 in 007 and as 12 in 12ab is no id, and might be another line's.
+    if (id_unsure_) line.id_json.clear();
     if (!fault.empty()) return false;
     fault_column = position;
     // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while ... -
@@ -311,6 +315,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
         key_ == kId && (place_ == Place::object || (place_ == Place::lost && depth_ == 1));
     if (at_id && text.size() > kMostText) return refuse(too_much_text());
     if (at_id) {
+      id_unsure_ = text.front() != '"';
       line.id_json = std::move(text);
       return true;
     }
@@ -400,6 +405,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
   std::array<bool, kKeys.size()> seen_{};
   std::array<bool, 2> segment_seen_{};
   Place place_ = Place::outside;
+  bool id_unsure_ = false;  // nothing has shown yet that the id's text ends where it was cut
   std::int64_t depth_ = 0;  // of arrays and objects around the next value
   Key key_ = kTokens, segment_key_ = kTokens;
   std::string snapshot_;
@@ -409,16 +415,6 @@ class ObjectParser : public nlohmann::json_sax<Json> {
 };
 
 }  // namespace
-
-std::string coalition_key(std::string_view snapshot, std::span<const std::string> segments,
-                          const std::vector<bool>& present) {
-  std::string bytes(snapshot);
-  for (std::size_t i = 0; i + 1 < segments.size(); ++i) {
-    bytes += segments[i];
-    bytes += present[i] ? '\x01' : '\0';
-  }
-  return sha256_hex(bytes).substr(0, 16);
-}
 
 TokenLine parse_json_line(std::string_view text, std::string_view where, std::int64_t number,
                           TokenLimits limits) {
