@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tinyloop/files/coalition.h"
 #include "tinyloop/files/token_lines.h"
 
 using namespace tinyloop;
