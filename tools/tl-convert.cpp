@@ -133,6 +133,7 @@ int convert(Options& options, bool progress) {
   catch_signals();
   try {
     const ImportReport report = import_checkpoint(options.folder, options.out, request);
+    for (const std::string& warning : report.warnings) cli::warn(warning);
     cli::print(options.json ? as_json(report) : as_text(report));
   } catch (const Interrupted&) {
     std::signal(stop_signal, SIG_DFL);

@@ -41,6 +41,24 @@ edit 'del config["hidden_size"]' && refuse hidden_size
 edit 'config["hidden_size"] = -32' && refuse hidden_size
 edit 'config["num_hidden_layers"] = 3' && refuse layers
 fresh && echo '{' >in/config.json && refuse config.json
+fresh && printf '{\n "rope_theta": Infinity\n}\n' >in/config.json && refuse config.json:2:16:
+edit 'config["rope_scaling"] = {"rope_type": "default", "rope_theta": 500}' && refuse rope_scaling.rope_theta
+edit 'config["rope_parameters"] = {"full_attention": {"rope_type": "default"}}' && refuse 'layer type'
+edit 'del config["tie_word_embeddings"]' && refuse lm_head.weight
+holds err tie_word_embeddings
+rm -r in && cp -r "$MODELS/ouro-hf" in && chmod -R u+w in
+sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' in/config.json && refuse lm_head.weight
+holds err tie_word_embeddings
+fresh
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12\n' 0 >pointer
+cp pointer in/model.safetensors && refuse 'in/model.safetensors: is a Git LFS pointer'
+refused 1 'pointer: is a Git LFS pointer' tl-inspect -m pointer
+
+# Of a single file and an index the single file is read, and a warning says so.
+fresh
+echo '{"weight_map":{}}' >in/model.safetensors.index.json
+tl-convert in out.tinyloop >out 2>err && rm out.tinyloop
+holds err 'warning: in: model.safetensors is read, model.safetensors.index.json is not'
 
 weights 'header[names[0] + ".copy"] = header.pop(names[0])' && refuse in
 weights 'header[names[0]]["shape"][0] += 1' && refuse in

@@ -99,6 +99,13 @@ void check_uses(const std::string& folder) {
 }
 
 void check_import(const std::string& folder) {
+  // Without weights the keys would not be looked at.
+  const std::string header =
+      R"({"lm_head.weight":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
+      R"("transformer.core_block.0.norm_3.weight":)"
+      R"({"dtype":"F32","shape":[0],"data_offsets":[0,0]}})";
+  std::ofstream(folder + "/model.safetensors", std::ios::binary)
+      << static_cast<char>(header.size()) << std::string(7, '\0') << header;
   const ModelConfig config = import_config(folder, std::nullopt);
   const std::string text = to_json(config);
   require(to_json(config_from_json(text, "it")) == text, "what was imported can be read again");

@@ -281,21 +281,22 @@ TEST_CASE("Huginn's sections, fused matrices and both flavours of norms") {
   }
 }
 
-TEST_CASE("a tied head needs no tensor and ignores one that is there") {
+TEST_CASE("a tied head needs no tensor and ignores one that is the embedding") {
   const TemporaryFolder folder;
   HfModel source = hf_llama();
   source.keys["tie_word_embeddings"] = "true";
+  for (std::int64_t i = 0; i < 19 * 20; ++i) {
+    source.replaced[{"lm_head.weight", i}] =
+        hf_value(source.tensor("model.embed_tokens.weight"), i);
+  }
   source.write(folder.file("with"));
   source.remove("lm_head.weight");
   source.write(folder.file("without"));
-  source.keys.erase("tie_word_embeddings");
-  source.write(folder.file("unsaid"));
   const auto convert = [&](const char* name) {
     return import_checkpoint(folder.file(name), folder.file("m.tinyloop"), {}).fingerprint;
   };
   const std::string fingerprint = convert("without");
   CHECK(convert("with") == fingerprint);
-  CHECK(convert("unsaid") == fingerprint);
   const Model model = Model::open(folder.file("m.tinyloop"));
   CHECK(model.config().tied_head);
   CHECK(model.head().data.data() == model.embedding().data.data());
@@ -377,7 +378,8 @@ TEST_CASE("weights that do not fit are refused by name and leave nothing") {
       {"tensor " + down + " is missing", WeightType::f32, [&](HfModel& m) { m.remove(down); }},
       {"tensor lm_head.weight is missing", WeightType::f32,
        [&](HfModel& m) { m.remove("lm_head.weight"); }},
-      {"tensor model.layers.3.mlp.down_proj.weight: a model of family llama has no place for it",
+      {"tensor model.layers.3.mlp.down_proj.weight: a model of family llama has no place for it "
+       "(the configuration has 3 layers)",
        WeightType::f32,
        [&](HfModel& m) {
          m.tensor("model.layers.3.mlp.down_proj.weight").shape = {20, 36};

@@ -111,6 +111,14 @@ TEST_CASE("a file gives the rows of its positions") {
   CHECK(InitialStates::parse(write("c.npy", {4}, {1, 2, 3, 4, 5, 6, 7, 9}), config).identity() !=
         states.identity());
 
+  // In Fortran order, as NumPy writes a transposed array, the same state.
+  std::string dict = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 4), }";
+  dict.resize(117, ' ');
+  write_file(folder.file("fortran.npy"),
+             std::string("\x93NUMPY\x01\x00\x76\x00", 10) + dict + '\n' +
+                 bytes_of_values<float>({1, 5, 2, 6, 3, 7, 4, 8}));
+  CHECK(InitialStates::parse(folder.file("fortran.npy"), config).identity() == states.identity());
+
   CHECK_ERROR(InitialStates::parse(write("d.npy", {3}, {1, 2, 3}), config), usage, "d.npy");
   CHECK_ERROR(InitialStates::parse(write("e.npy", {}, {1, 2, 3, 4}), config), usage,
               "[positions][4]");

@@ -397,6 +397,10 @@ TEST_CASE("NumPy arrays: each row is a line") {
   CHECK(read(TokenFormat::npy, npy("<u2", "(2, 1)", raw<std::uint16_t>({9, 8}))) ==
         Lines{"9", "8"});
   CHECK(read(TokenFormat::npy, npy("|u1", "(1, 3)", "\x01\x02\x03")) == Lines{"1 2 3"});
+  CHECK(read(TokenFormat::npy, npy("<u4", "(2, 2)", raw<std::uint32_t>({1, 63, 1u << 31, 4}))) ==
+        Lines{"1 63", "! 2:1: id 2147483648 is not below 64"});
+  CHECK(read(TokenFormat::npy, npy("<i4", "(2, 3)", raw<std::int32_t>({1, 4, 2, 5, 3, 6}),
+                                   "True")) == Lines{"1 2 3", "4 5 6"});
   CHECK(read(TokenFormat::npy, npy("<i4", "(3, 2)", raw<std::int32_t>({1, 2, 3, -4, 5, 6}))) ==
         Lines{"1 2", "! 2:2: id -4 is negative", "5 6"});
   CHECK(
@@ -414,7 +418,7 @@ TEST_CASE("NumPy arrays that are none of ids are one wrong line") {
   const std::string data = raw<std::int32_t>({1, 2, 3, 4});
   for (const std::string& file :
        {npy("<f4", "(4,)", data), npy(">i4", "(4,)", data), npy("<i4", "(1, 2, 2)", data),
-        npy("<i4", "()", data.substr(0, 4)), npy("<i4", "(2, 2)", data, "True"),
+        npy("<i4", "()", data.substr(0, 4)), npy(">u4", "(4,)", data),
         npy("<i4", "(5,)", data), npy("<i4", "(3,)", data),
         npy("<i4", "(1000000000000000000, 0)", ""), npy("<i4", "(4611686018427387905, 4)", data),
         std::string("\x93NUMPY", 6), std::string("1 2 3\n"),

@@ -18,6 +18,8 @@
 #include <utility>
 
 #include "tinyloop/error.h"
+#include "tinyloop/files/json_text.h"
+#include "tinyloop/files/lfs_pointer.h"
 
 namespace tinyloop {
 
@@ -38,6 +40,7 @@ struct TypeRow {
 constexpr TypeRow kTypes[] = {{"<f4", NpyType::f32, 4},
                               {"<i4", NpyType::i32, 4},
                               {"<i8", NpyType::i64, 8},
+                              {"<u4", NpyType::u32, 4},
                               {"<u2", NpyType::u16, 2},
                               {"|u1", NpyType::u8, 1}};
 
@@ -150,6 +153,22 @@ Header parse_header(std::string_view text, std::string_view where) {
   return header;
 }
 
+// Elements with the first index changing fastest to elements with the last one changing fastest.
+std::vector<std::byte> in_c_order(std::span<const std::byte> bytes, std::size_t element_bytes,
+                                  std::span<const std::int64_t> shape) {
+  std::vector<std::byte> ordered(bytes.size());
+  std::vector<std::int64_t> index(shape.size(), 0);
+  for (std::size_t to = 0; to < ordered.size(); to += element_bytes) {
+    std::size_t from = 0;
+    for (std::size_t i = shape.size(); i-- > 0;) {
+      from = from * static_cast<std::size_t>(shape[i]) + static_cast<std::size_t>(index[i]);
+    }
+    std::memcpy(ordered.data() + to, bytes.data() + from * element_bytes, element_bytes);
+    for (std::size_t i = shape.size(); i-- > 0 && ++index[i] == shape[i];) index[i] = 0;
+  }
+  return ordered;
+}
+
 template <typename T>
 T element(const NpyArray& array, std::int64_t index) {
   T value;
@@ -175,6 +194,8 @@ std::int64_t NpyArray::integer(std::int64_t index) const {
       return element<std::int32_t>(*this, index);
     case NpyType::i64:
       return element<std::int64_t>(*this, index);
+    case NpyType::u32:
+      return element<std::uint32_t>(*this, index);
     case NpyType::u16:
       return element<std::uint16_t>(*this, index);
     case NpyType::u8:
@@ -189,6 +210,7 @@ std::int64_t NpyArray::integer(std::int64_t index) const {
 NpyArray parse_npy(std::span<const std::byte> file, std::string_view where) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.size() < 10 || text.substr(0, 6) != kMagic) {
+    refuse_lfs_pointer(text, where);
     throw Error(ErrorKind::data, "{}: is not a .npy file", where);
   }
   const int version = static_cast<unsigned char>(text[6]);
@@ -218,11 +240,9 @@ NpyArray parse_npy(std::span<const std::byte> file, std::string_view where) {
   }
   if (element_bytes == 0) {
     throw Error(ErrorKind::data,
-                "{}: only little-endian float32, int32, int64, uint16 and uint8 arrays are read",
-                where);
-  }
-  if (*header.fortran_order && header.shape->size() > 1) {
-    throw Error(ErrorKind::data, "{}: the array is in Fortran order, C order is needed", where);
+                "{}: holds type {}; little-endian float32, int32, int64, uint32, uint16 and uint8 "
+                "arrays are read",
+                where, json_string(header.descr->substr(0, 40)));
   }
   std::size_t bytes = element_bytes;
   bool fits = true;
@@ -234,7 +254,12 @@ NpyArray parse_npy(std::span<const std::byte> file, std::string_view where) {
                 where, text.size() - start);
   }
   array.shape = *header.shape;
-  array.bytes.assign(file.begin() + static_cast<std::ptrdiff_t>(start), file.end());
+  const std::span<const std::byte> data = file.subspan(start);
+  if (*header.fortran_order && header.shape->size() > 1) {
+    array.bytes = in_c_order(data, element_bytes, array.shape);
+  } else {
+    array.bytes.assign(data.begin(), data.end());
+  }
   return array;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes NumPy .npy files: little-endian, C order, the few element types tinyloop meets.
+// Reads and writes NumPy .npy files: little-endian, the few element types tinyloop meets; Fortran
+// order is read too.
 // Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Not .npz, not
 // pickled objects.
 #pragma once
@@ -15,21 +16,22 @@
 
 namespace tinyloop {
 
-enum class NpyType { f32, i32, i64, u16, u8 };
+enum class NpyType { f32, i32, i64, u32, u16, u8 };
 
 struct NpyArray {
   NpyType type = NpyType::f32;
   std::vector<std::int64_t> shape;
-  std::vector<std::byte> bytes;  // size = product of shape x bytes of the type
+  // In C order, whatever the order in the file; size = product of shape x bytes of the type.
+  std::vector<std::byte> bytes;
 
   std::int64_t elements() const;
   float real(std::int64_t index) const;            // of an f32 array, flat index
-  std::int64_t integer(std::int64_t index) const;  // of an i32, i64, u16 or u8 array, flat index
+  std::int64_t integer(std::int64_t index) const;  // of an array of integers, flat index
 };
 
 // Parses a whole .npy file held in memory; `where` is its name in messages. Throws Error(data)
-// naming the cause: not a .npy file, another element type or order, a header that lies about the
-// size.
+// naming the cause: not a .npy file, another element type or byte order, a header that lies about
+// the size.
 NpyArray parse_npy(std::span<const std::byte> file, std::string_view where);
 
 // Reads `path`, which must be a regular file. Throws Error(io) or Error(data) naming it.

@@ -23,6 +23,7 @@
 
 #include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
+#include "tinyloop/files/lfs_pointer.h"
 
 namespace tinyloop {
 
@@ -265,6 +266,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), 8);
   if (length > kLongestHeader) {
+    refuse_lfs_pointer({reinterpret_cast<const char*>(file.data()), file.size()}, where);
     throw Error(ErrorKind::data,
                 "{}: is not a safetensors file, as models, saved states and pool entries are",
                 where);

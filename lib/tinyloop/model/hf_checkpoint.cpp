@@ -14,17 +14,22 @@
 
 namespace tinyloop {
 
+bool is_listed(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+}
+
 HfCheckpoint HfCheckpoint::open(const std::string& folder) {
   HfCheckpoint checkpoint;
   checkpoint.folder_ = folder;
   const std::string single = folder + "/model.safetensors";
   const std::string index = single + ".index.json";
-  std::error_code ignored;
   std::map<std::string, std::string> shard_of;  // tensor to shard; empty for a single file
   std::map<std::string, std::size_t> shards;    // name to place in files_
-  if (std::filesystem::exists(single, ignored)) {
+  if (is_listed(single)) {
     checkpoint.files_.push_back(TensorFile::open(single));
-  } else if (std::filesystem::exists(index, ignored)) {
+    checkpoint.also_indexed_ = is_listed(index);
+  } else if (is_listed(index)) {
     shard_of = HfJson::read(index).text_map("weight_map");
     for (const auto& [tensor, shard] : shard_of) {
       const auto is_odd = [](char c) { return c == '/' || static_cast<unsigned char>(c) < ' '; };
@@ -45,7 +50,7 @@ HfCheckpoint HfCheckpoint::open(const std::string& folder) {
   } else {
     throw Error(ErrorKind::io,
                 "{}: has neither model.safetensors nor model.safetensors.index.json{}", folder,
-                std::filesystem::exists(folder + "/pytorch_model.bin", ignored)
+                is_listed(folder + "/pytorch_model.bin")
                     ? " (pytorch_model.bin is not read; convert it to safetensors first)"
                     : "");
   }

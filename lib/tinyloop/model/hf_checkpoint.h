@@ -12,6 +12,10 @@
 
 namespace tinyloop {
 
+// Whether the folder names such a file, be it a link that leads nowhere: opening it tells what is
+// wrong, where passing over it would take another file or none.
+bool is_listed(const std::string& path);
+
 struct HfTensor {
   const TensorFile* file = nullptr;
   const TensorView* view = nullptr;
@@ -26,11 +30,14 @@ class HfCheckpoint {
 
   const std::map<std::string, HfTensor, std::less<>>& tensors() const { return tensors_; }
   bool has(std::string_view name) const { return tensors_.contains(name); }
+  // The folder has an index, too, which was not read: the single file goes first.
+  bool also_indexed() const { return also_indexed_; }
   const std::string& folder() const { return folder_; }
   const std::vector<TensorFile>& files() const { return files_; }
 
  private:
   std::string folder_;
+  bool also_indexed_ = false;
   std::vector<TensorFile> files_;
   std::map<std::string, HfTensor, std::less<>> tensors_;
 };

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "tinyloop/error.h"
+#include "tinyloop/files/json_text.h"
 
 namespace tinyloop {
 
@@ -87,11 +88,27 @@ std::int32_t count_or(const HfJson& json, const char* key, std::int32_t fallback
   return json.has(key) ? count_of(json, key) : fallback;
 }
 
+void refuse_unless_one(const HfJson& json, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (json.number_or(key, 1.0) != 1.0) json.refuse(key, "which is not supported");
+  }
+}
+
 const char* first_present(const HfJson& json, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     if (json.has(key)) return key;
   }
   return *keys.begin();  // reported as missing
+}
+
+// Two keys for one number: where both are there, they must agree.
+void refuse_if_different(const HfJson& json, const char* key, const HfJson& other,
+                         const char* other_key) {
+  if (!json.has(key) || !other.has(other_key)) return;
+  if (json.number(key) == other.number(other_key)) return;
+  json.refuse(key, fmt::format("which contradicts {}{} ({})",
+                               &json == &other ? "" : other.name() + ".", other_key,
+                               other.number(other_key)));
 }
 
 std::int32_t head_dim_of(const HfJson& json, const char* width_key, const ModelConfig& config) {
@@ -102,58 +119,81 @@ std::int32_t head_dim_of(const HfJson& json, const char* width_key, const ModelC
   return config.hidden / config.heads;
 }
 
-// "rope_scaling" of older and "rope_parameters" of newer files.
-void read_scaling(const HfJson& rope, RopeScaling& scaling) {
+// "rope_scaling" of older and "rope_parameters" of newer files, inside `json`.
+void read_scaling(const HfJson& json, const HfJson& rope, RopeScaling& scaling) {
+  if (const std::string layer_type = rope.first_object(); !layer_type.empty()) {
+    json.refuse(rope.name().c_str(), fmt::format("which differs by layer type ({}); that is not "
+                                                 "supported",
+                                                 excerpt(layer_type)));
+  }
   const char* type_key = first_present(rope, {"rope_type", "type"});
   rope.refuse_unless(type_key, {"default", "llama3"});
-  if (rope.has("partial_rotary_factor") && rope.number("partial_rotary_factor") != 1.0) {
-    rope.refuse("partial_rotary_factor", "which is not supported");
+  if (rope.has("type") && rope.has(type_key) && rope.text("type") != rope.text(type_key)) {
+    rope.refuse("type", "which contradicts rope_type");
   }
-  if (!rope.has(type_key) || rope.text(type_key) == "default") return;
+  refuse_unless_one(rope, {"partial_rotary_factor"});
+  if (!rope.has(type_key)) {
+    if (rope.has("factor")) rope.refuse("factor", "and its rope_type is missing");
+    return;
+  }
+  if (rope.text(type_key) == "default") return;
   scaling.factor = rope.number("factor");
   scaling.low_frequency_factor = rope.number("low_freq_factor");
   scaling.high_frequency_factor = rope.number("high_freq_factor");
   scaling.original_context = rope.integer("original_max_position_embeddings");
+  refuse_if_different(json, "original_max_position_embeddings", rope,
+                      "original_max_position_embeddings");
 }
 
+// Theta and scaling stand at the top or in one of two objects: all that are there must agree.
 void read_rope(const HfJson& json, const char* theta_key, ModelConfig& config) {
-  if (json.has("partial_rotary_factor") && json.number("partial_rotary_factor") != 1.0) {
-    json.refuse("partial_rotary_factor", "which is not supported");
-  }
-  const bool has_parameters = json.has("rope_parameters");
-  if (has_parameters) {
-    const HfJson rope = json.object("rope_parameters");
-    read_scaling(rope, config.rope_scaling);
-    config.rope_theta = rope.has("rope_theta") ? rope.number("rope_theta") : json.number(theta_key);
-    if (json.has(theta_key) && json.number(theta_key) != config.rope_theta) {
-      json.refuse(theta_key, "which contradicts rope_parameters");
+  refuse_unless_one(json, {"partial_rotary_factor"});
+  std::vector<HfJson> objects;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (!json.has(key)) continue;
+    HfJson rope = json.object(key);
+    RopeScaling scaling;
+    read_scaling(json, rope, scaling);
+    refuse_if_different(json, theta_key, rope, "rope_theta");
+    if (!objects.empty()) {
+      refuse_if_different(rope, "rope_theta", objects.front(), "rope_theta");
+      if (scaling != config.rope_scaling) json.refuse(key, "which contradicts rope_parameters");
     }
-  } else {
-    config.rope_theta = json.number(theta_key);
+    config.rope_scaling = scaling;
+    objects.push_back(std::move(rope));
   }
-  if (!json.has("rope_scaling")) return;
-  RopeScaling scaling;
-  const HfJson rope = json.object("rope_scaling");
-  read_scaling(rope, scaling);
-  if (has_parameters && (scaling.factor != config.rope_scaling.factor ||
-                         scaling.original_context != config.rope_scaling.original_context)) {
-    json.refuse("rope_scaling", "which contradicts rope_parameters");
-  }
-  config.rope_scaling = scaling;
+  const auto has_theta = [](const HfJson& rope) { return rope.has("rope_theta"); };
+  const auto inside = std::find_if(objects.begin(), objects.end(), has_theta);
+  config.rope_theta =
+      inside == objects.end() ? json.number(theta_key) : inside->number("rope_theta");
 }
 
-// An absent key means what the tensors say.
-bool tied_head(const HfJson& json, const char* key, const HasTensor& has_tensor) {
-  return json.has(key) ? json.truthy(key) : !has_tensor("lm_head.weight");
+// An absent key means what the family's reference takes for it. That a tied head's tensor, if it is
+// there, is the embedding is for import_hf to see.
+bool tied_head(const HfJson& json, const char* key, bool absent, const HasTensor& has_tensor) {
+  const bool tied = json.flag_or(key, absent);
+  if (!tied && !has_tensor("lm_head.weight")) {
+    json.refuse(key, "and tensor lm_head.weight is missing; set the key to true if the embedding "
+                     "is the head");
+  }
+  return tied;
+}
+
+// Factors and limits of neighbouring families, which a model of these has only if its numbers
+// differ.
+void refuse_foreign_scalars(const HfJson& json) {
+  json.refuse_if_set({"attn_logit_softcapping", "final_logit_softcapping", "attention_multiplier",
+                      "query_pre_attn_scalar", "clip_qkv", "no_rope_layers", "use_qk_norm",
+                      "quantization_config", "compression_config"});
+  refuse_unless_one(json, {"embedding_multiplier", "residual_multiplier", "logits_scaling",
+                           "logit_scale", "pretraining_tp"});
 }
 
 // What Llama, Qwen3, Ouro and Nanbeige have in common.
 ModelConfig llama_like(const HfJson& json, const HasTensor& has_tensor, std::string_view family) {
   json.refuse_unless("hidden_act", {"silu", "swish"});
-  json.refuse_if_set({"attention_bias", "mlp_bias", "use_sliding_window", "quantization_config"});
-  if (json.integer_or("pretraining_tp", 1) != 1) {
-    json.refuse("pretraining_tp", "which is not supported");
-  }
+  json.refuse_if_set({"attention_bias", "mlp_bias", "use_sliding_window"});
+  refuse_foreign_scalars(json);
   for (const std::string& type : json.texts("layer_types")) {
     if (type != "full_attention") json.refuse("layer_types", "only full_attention is supported");
   }
@@ -169,7 +209,7 @@ ModelConfig llama_like(const HfJson& json, const HasTensor& has_tensor, std::str
   config.norm_eps = json.number("rms_norm_eps");
   config.core_layers = count_of(json, "num_hidden_layers");
   read_rope(json, "rope_theta", config);
-  config.tied_head = tied_head(json, "tie_word_embeddings", has_tensor);
+  config.tied_head = tied_head(json, "tie_word_embeddings", false, has_tensor);
   return config;
 }
 
@@ -198,6 +238,8 @@ ModelConfig ouro_config(const HfJson& json, const HasTensor& has_tensor) {
     json.refuse("early_exit_step",
                 "and early exit is not supported: remove it, choose the loops of a run");
   }
+  json.refuse_if_set({"use_weighted_exit"});
+  if (json.has("exit_at_step")) json.refuse("exit_at_step", "and early exit is not supported");
   set_loops(json, "total_ut_steps", json.integer("total_ut_steps"), config);
   config.block = BlockKind::sandwich_out;
   config.loop_norm = true;
@@ -222,10 +264,14 @@ ModelConfig nanbeige_config(const HfJson& json, const HasTensor& has_tensor) {
   const std::int64_t losses = json.list_length("loop_loss_weights");
   if (losses > 0) {
     set_loops(json, "loop_loss_weights", losses + 1, config);
+    if (json.integer_or("num_loops", losses + 1) != losses + 1) {
+      json.refuse("num_loops", fmt::format("which contradicts loop_loss_weights ({} loops)",
+                                           losses + 1));
+    }
   } else {
     set_loops(json, "num_loops", json.integer("num_loops"), config);
   }
-  config.loop_norm = !json.truthy("skip_loop_final_norm");
+  config.loop_norm = !json.flag_or("skip_loop_final_norm", false);
   config.final_norm = !config.loop_norm;
   return config;
 }
@@ -237,7 +283,16 @@ ModelConfig raven_config(const HfJson& json, const HasTensor& has_tensor, std::s
   json.refuse_unless("nonlin_name", {"SiLU"});
   json.refuse_unless("mlp_class_name", {"GatedMLP"});
   json.refuse_unless("norm_class_name", {"RMSNorm_llama", "RMSNorm"});
-  json.refuse_if_set({"bias", "test_time_noise", "quantization_config"});
+  json.refuse_unless("hidden_act", {"silu", "swish"});
+  json.refuse_if_set({"bias", "attention_bias", "mlp_bias", "test_time_noise"});
+  refuse_foreign_scalars(json);
+  refuse_if_different(json, "num_attention_heads", json, "n_heads");
+  refuse_if_different(json, "hidden_size", json, "n_embd");
+  refuse_if_different(json, "rms_norm_eps", json, "norm_eps");
+  if (json.has("tie_word_embeddings") && json.has("tie_embeddings") &&
+      json.flag_or("tie_word_embeddings", false) != json.flag_or("tie_embeddings", false)) {
+    json.refuse("tie_word_embeddings", "which contradicts tie_embeddings");
+  }
   ModelConfig config;
   config.family = family;
   config.vocab = count_of(json, first_present(json, {"padded_vocab_size", "vocab_size"}));
@@ -252,12 +307,13 @@ ModelConfig raven_config(const HfJson& json, const HasTensor& has_tensor, std::s
   config.core_layers = count_of(json, "n_layers_in_recurrent_block");
   config.coda_layers = count_of(json, "n_layers_in_coda");
   set_loops(json, "mean_recurrence", json.integer("mean_recurrence"), config);
-  config.qk_bias = json.truthy("qk_bias");
+  config.qk_bias = json.flag_or("qk_bias", false);
   if (config.qk_bias && config.heads != config.kv_heads) {
     json.refuse("qk_bias", "which needs as many key-value heads as heads");
   }
   config.tied_head =
-      tied_head(json, first_present(json, {"tie_embeddings", "tie_word_embeddings"}), has_tensor);
+      tied_head(json, first_present(json, {"tie_embeddings", "tie_word_embeddings"}), true,
+                has_tensor);
   config.injection = Injection::concat;
   config.initial_state = InitialState::free;
   const double width = config.hidden;
@@ -273,7 +329,11 @@ ModelConfig raven_config(const HfJson& json, const HasTensor& has_tensor, std::s
 
 ModelConfig huginn_config(const HfJson& json, const HasTensor& has_tensor) {
   ModelConfig config = raven_config(json, has_tensor, "huginn");
-  if (json.has("rope_scaling")) json.refuse("rope_scaling", "which is not supported");
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (json.has(key)) json.refuse(key, "which is not supported");
+  }
+  refuse_unless_one(json, {"partial_rotary_factor"});
+  refuse_if_different(json, "rope_theta", json, "rope_base");
   config.block = BlockKind::sandwich_post;
   config.rope_layout = RopeLayout::interleaved;
   config.rope_theta = json.number("rope_base");
@@ -284,6 +344,8 @@ ModelConfig huginn_config(const HfJson& json, const HasTensor& has_tensor) {
 
 ModelConfig huginn_llama_config(const HfJson& json, const HasTensor& has_tensor) {
   ModelConfig config = raven_config(json, has_tensor, "huginn_llama");
+  // The reference of this flavour reads rope_theta only; rope_base stands beside it as the
+  // wrapper's default.
   read_rope(json, first_present(json, {"rope_theta", "rope_base"}), config);
   return config;
 }

@@ -3,13 +3,17 @@
 // Not strict about keys nobody asks for: foreign files are full of them.
 #include "tinyloop/model/hf_json.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <system_error>
 #include <utility>
 
 #include "tinyloop/error.h"
+#include "tinyloop/files/json_text.h"
+#include "tinyloop/files/lfs_pointer.h"
 #include "tinyloop/files/text_file.h"
 
 namespace tinyloop {
@@ -28,6 +32,79 @@ bool is_integer(const Json& value) {
   return value.is_number_integer() && value.get<std::int64_t>() >= -kGreatest;
 }
 
+// What a person would call the fault at `at`, where the JSON reader stopped.
+std::string_view cause_at(std::string_view text, std::size_t at) {
+  if (at >= text.size()) return "the text ends too early";
+  const char found = text[at];
+  for (const std::string_view word : {"Infinity", "NaN"}) {
+    if (text.substr(at).starts_with(word)) return "Infinity and NaN are no JSON numbers";
+  }
+  if (found == '/' || found == '#') return "JSON has no comments";
+  const std::size_t before = text.substr(0, at).find_last_not_of(" \t\r\n");
+  if ((found == '}' || found == ']') && before != std::string_view::npos && text[before] == ',') {
+    return "nothing follows the comma before it";
+  }
+  return "this is out of place";
+}
+
+// Goes through the text for faults that the JSON reader would pass over, and for the place of
+// those that it would not name.
+class Check {
+ public:
+  Check(std::string_view text, const std::string& path) : text_(text), path_(path) {}
+
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(std::int64_t) { return true; }
+  bool number_unsigned(std::uint64_t) { return true; }
+  bool number_float(double, const std::string&) { return true; }
+  bool string(std::string&) { return true; }
+  bool binary(std::vector<std::uint8_t>&) { return true; }
+  bool start_object(std::size_t) { return deeper(); }
+  bool start_array(std::size_t) { return deeper(); }
+  bool end_object() { return higher(); }
+  bool end_array() { return higher(); }
+  // Readers differ in which of two values they take.
+  bool key(std::string& key) {
+    if (keys_.back().insert(key).second) return true;
+    throw Error(ErrorKind::data, "{}: key {} is there twice", path_,
+                json_string(key.substr(0, 100)));
+  }
+  bool parse_error(std::size_t read, const std::string& token, const Json::exception& error) {
+    constexpr int kNumberOverflow = 406;
+    if (error.id == kNumberOverflow) fail(read - token.size(), "a number too large");
+    // `read` counts the bytes up to the one that does not fit.
+    const std::size_t at = std::min(read == 0 ? 0 : read - 1, text_.size());
+    fail(at, cause_at(text_, at));
+  }
+
+  [[noreturn]] void fail(std::size_t at, std::string_view cause) const {
+    const std::string_view before = text_.substr(0, at);
+    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+    const std::size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
+    throw Error(ErrorKind::data, "{}:{}:{}: not valid JSON: {}", path_, line, at - start + 1,
+                cause);
+  }
+
+ private:
+  bool deeper() {
+    constexpr std::size_t kDeepest = 100;
+    if (keys_.size() == kDeepest) {
+      throw Error(ErrorKind::data, "{}: is nested deeper than {} levels", path_, kDeepest);
+    }
+    keys_.emplace_back();
+    return true;
+  }
+  bool higher() {
+    keys_.pop_back();
+    return true;
+  }
+
+  std::string_view text_;
+  const std::string& path_;
+  std::vector<std::set<std::string>> keys_;  // of the objects that are open; empty for arrays
+};
+
 }  // namespace
 
 struct HfJson::Value {
@@ -40,18 +117,22 @@ struct HfJson::Value {
   }
 };
 
-HfJson::HfJson(std::string path, std::unique_ptr<Value> value)
-    : path_(std::move(path)), value_(std::move(value)) {}
+HfJson::HfJson(std::string path, std::string name, std::unique_ptr<Value> value)
+    : path_(std::move(path)), name_(std::move(name)), value_(std::move(value)) {}
 HfJson::~HfJson() = default;
 HfJson::HfJson(HfJson&&) noexcept = default;
 
 HfJson HfJson::read(const std::string& path) {
   const std::string text = read_text_file(path, kLargestFile);
-  Json json;
+  refuse_lfs_pointer(text, path);
+  Check check(text, path);
   // The JSON reader takes a NUL for the end and leaves the rest unread.
-  if (text.find('\0') == std::string::npos) json = Json::parse(text, nullptr, false);
+  const std::size_t nul = text.find('\0');
+  if (nul != std::string::npos) check.fail(nul, "a NUL byte");
+  Json::sax_parse(text, &check);
+  Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) throw Error(ErrorKind::data, "{}: is not a JSON object", path);
-  return HfJson(path, std::make_unique<Value>(Value{std::move(json)}));
+  return HfJson(path, "", std::make_unique<Value>(Value{std::move(json)}));
 }
 
 bool HfJson::has(const char* key) const { return value_->find(key) != nullptr; }
@@ -63,6 +144,16 @@ bool HfJson::truthy(const char* key) const {
   if (value->is_number()) return value->get<double>() != 0.0;
   if (value->is_string()) return !value->get_ref<const std::string&>().empty();
   return !value->empty();
+}
+
+bool HfJson::flag_or(const char* key, bool fallback) const {
+  const Json* value = value_->find(key);
+  if (value == nullptr) return fallback;
+  if (value->is_boolean()) return value->get<bool>();
+  if (!is_integer(*value) || value->get<std::int64_t>() < 0 || value->get<std::int64_t>() > 1) {
+    refuse(key, "true or false is needed");
+  }
+  return value->get<std::int64_t>() == 1;
 }
 
 std::int64_t HfJson::integer(const char* key) const {
@@ -141,7 +232,14 @@ HfJson HfJson::object(const char* key) const {
   const Json* value = value_->find(key);
   if (value == nullptr) throw Error(ErrorKind::data, "{}: {} is missing", path_, key);
   if (!value->is_object()) refuse(key, "an object is needed");
-  return HfJson(fmt::format("{}: {}", path_, key), std::make_unique<Value>(Value{*value}));
+  return HfJson(fmt::format("{}: {}", path_, key), key, std::make_unique<Value>(Value{*value}));
+}
+
+std::string HfJson::first_object() const {
+  for (const auto& item : value_->json.items()) {
+    if (item.value().is_object()) return item.key();
+  }
+  return {};
 }
 
 void HfJson::refuse(const char* key, std::string_view reason) const {

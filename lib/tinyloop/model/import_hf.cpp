@@ -92,7 +92,7 @@ Source open_source(const std::string& folder, const std::optional<LoopedRange>& 
   if (looped) loop_layers(*looped, *source.family, config);
   add_end_ids(json, config);
   const std::string generation = folder + "/generation_config.json";
-  if (std::filesystem::exists(generation, ignored)) add_end_ids(HfJson::read(generation), config);
+  if (is_listed(generation)) add_end_ids(HfJson::read(generation), config);
   if (json.has("bos_token_id")) {
     const std::int64_t id = json.integer("bos_token_id");
     if (id < 0 || id >= config.vocab)
@@ -129,6 +129,33 @@ struct Job {
   WeightType stored = WeightType::f32;
 };
 
+// A head of its own beside the claim that there is none would be lost.
+void check_tied_head(const Source& source) {
+  const auto& tensors = source.checkpoint.tensors();
+  const auto head = tensors.find("lm_head.weight");
+  if (!source.config.tied_head || head == tensors.end()) return;
+  const std::vector<ModelTensor> ours = model_tensors(source.config);
+  const auto embedding = std::find_if(
+      ours.begin(), ours.end(), [](const ModelTensor& t) { return t.name == "embedding"; });
+  const std::string name = sources_of(*source.family, source.config, *embedding).front().name;
+  const HfTensor& tied = tensors.find(name)->second;
+  const TensorView &a = *head->second.view, &b = *tied.view;
+  bool equal = a.type == b.type && a.shape == b.shape && a.bytes.size() == b.bytes.size();
+  for (std::size_t at = 0; equal && at < a.bytes.size(); at += kForgetEvery) {
+    const std::size_t size = std::min(kForgetEvery, a.bytes.size() - at);
+    equal = std::memcmp(a.bytes.data() + at, b.bytes.data() + at, size) == 0;
+    head->second.file->forget(a.bytes.subspan(at, size));
+    tied.file->forget(b.bytes.subspan(at, size));
+  }
+  if (equal) return;
+  throw Error(ErrorKind::data,
+              "{}: tensor lm_head.weight differs from {}, which {} of {}/config.json makes the "
+              "head",
+              head->second.file->path(), name,
+              name.starts_with("model.") ? "tie_word_embeddings" : "tie_embeddings",
+              source.checkpoint.folder());
+}
+
 std::vector<Job> plan_jobs(const Source& source, const std::optional<WeightType>& type) {
   const HfCheckpoint& checkpoint = source.checkpoint;
   std::vector<Job> jobs;
@@ -139,7 +166,8 @@ std::vector<Job> plan_jobs(const Source& source, const std::optional<WeightType>
     for (const SourceTensor& wanted : sources_of(*source.family, source.config, tensor)) {
       const auto found = checkpoint.tensors().find(wanted.name);
       if (found == checkpoint.tensors().end()) {
-        throw Error(ErrorKind::data, "{}: tensor {} is missing", checkpoint.folder(), wanted.name);
+        throw Error(ErrorKind::data, "{}: tensor {} is missing, which the configuration needs",
+                    checkpoint.folder(), wanted.name);
       }
       const HfTensor& part = found->second;
       if (part.view->shape != wanted.shape) {
@@ -162,8 +190,10 @@ std::vector<Job> plan_jobs(const Source& source, const std::optional<WeightType>
   }
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (!used.contains(name) && !is_ignored(source.config, name)) {
-      throw Error(ErrorKind::data, "{}: tensor {}: a model of family {} has no place for it",
-                  tensor.file->path(), name, source.family->name);
+      throw Error(ErrorKind::data,
+                  "{}: tensor {}: a model of family {} has no place for it (the configuration has "
+                  "{} layers)",
+                  tensor.file->path(), name, source.family->name, source.config.layers());
     }
   }
   return jobs;
@@ -348,7 +378,12 @@ ImportReport import_checkpoint(const std::string& folder, const std::string& out
   const Source source = open_source(folder, options.looped);
   refuse_to_replace_source(out, source.checkpoint);
   const std::vector<Job> jobs = plan_jobs(source, options.type);
+  check_tied_head(source);
   ImportReport report;
+  if (source.checkpoint.also_indexed()) {
+    report.warnings.push_back(
+        fmt::format("{}: model.safetensors is read, model.safetensors.index.json is not", folder));
+  }
   std::vector<WeightType> types;
   for (const Job& job : jobs) {
     types.push_back(job.stored);

@@ -41,6 +41,7 @@ struct ImportReport {
   std::string fingerprint;
   std::int64_t source_bytes = 0, file_bytes = 0;
   std::vector<ConversionError> errors;
+  std::vector<std::string> warnings;  // what a person may want to know of the folder
 };
 
 // Reads FOLDER/config.json and returns the generic configuration; throws Error(data) naming a key

@@ -39,6 +39,8 @@ enum class InitialState {
 struct RopeScaling {  // rope_type llama3; factor 1 = none
   double factor = 1.0, low_frequency_factor = 1.0, high_frequency_factor = 1.0;
   std::int64_t original_context = 0;
+
+  bool operator==(const RopeScaling&) const = default;
 };
 
 struct ModelConfig {
