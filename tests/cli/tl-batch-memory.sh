@@ -7,6 +7,11 @@ printf '1 2 3\n4 5 6\n' >in
 tl-batch -m "$model" --seed 1 -n 2 in >wanted
 ends 3 tl-batch -m "$model" --seed 1 -n 2 --lanes auto --memory 1000 in
 holds out 'more than the 1000 of --memory'
+# What is refused is what would be used: one tile of 16 positions of 2 heads of 16, keys and values in f16, 2 layers by 4 loops.
+ends 0 tl-batch -m "$model" --seed 1 -n 2 --memory 16384 in
+same wanted out
+ends 3 tl-batch -m "$model" --seed 1 -n 2 --memory 16383 in
+holds out 'may take 16384 bytes'
 for free in 100 0; do
   printf 'MemAvailable: %s kB\n' $free >meminfo
   unshare -m bash -c 'mount --bind meminfo /proc/meminfo && grep -q -x -F -f meminfo /proc/meminfo' 2>/dev/null || exit 77

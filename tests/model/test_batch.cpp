@@ -288,8 +288,8 @@ TEST_CASE(
         KvCache(*ops, setting.engine.plan(model.config()), KvMode::f16).bytes_to(0, 256, 1) / 16;
     setting.narrow = true;
     std::set<std::int64_t> failures, generated;
-    // Alone, the short ones need 16 tiles and the others 32, together up to 17 of their own.
-    for (const std::size_t tiles : {0u, 15u, 16u, 31u, 32u, 33u, 40u, 48u, 50u, 66u, 100u}) {
+    // Alone, the short ones need 2 tiles and the others 17.
+    for (const std::size_t tiles : {0u, 1u, 2u, 16u, 17u, 18u, 25u, 33u, 35u, 51u, 85u}) {
       CAPTURE(tiles);
       const auto narrow_run = [&](const std::vector<BatchJob>& some) {
         GuardedOps narrow;
@@ -299,7 +299,7 @@ TEST_CASE(
       const BatchRun run = narrow_run(jobs);
       for (std::size_t i = 0; i < jobs.size(); ++i) {
         const BatchOutcome& outcome = run.of(jobs[i].number);
-        CHECK(outcome.error.empty() == (tiles >= (i < 2 ? 16 : 32)));
+        CHECK(outcome.error.empty() == (tiles >= (i < 2 ? 2 : 17)));
         CHECK(outcome.error == narrow_run({jobs[i]}).outcomes.front().error);
         if (outcome.error.empty()) check_equal(outcome, alone[i]);
         if (!outcome.error.empty()) CHECK(outcome.error.find("no memory: ") == 0);

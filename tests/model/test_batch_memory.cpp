@@ -75,8 +75,8 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
   const auto ops = cpu();
   BatchSetting setting = greedy_setting(BatchSchedule::continuous, 2);
   const KvCache shape(*ops, setting.engine.plan(model.config()), setting.engine.kv);
-  const std::size_t block = shape.bytes_to(0, 256, 16);
-  setting.options.memory = 2 * block;
+  const std::size_t tile = shape.bytes_to(0, 16, 16);
+  setting.options.memory = 20 * tile;
   std::vector<BatchJob> jobs;
   const auto add = [&](std::size_t length, std::int64_t tokens) {
     const std::int64_t number = std::ssize(jobs);
@@ -85,7 +85,7 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
     jobs.push_back(batch_job(number, prompt, tokens));
   };
   add(4, 9);
-  add(300, 8);  // needs all there is
+  add(305, 8);  // needs all there is: 312 positions
   for (int i = 0; i < 10; ++i) add(4, i % 2 == 0 ? 5 : 4);
   const BatchRun large = run_batch(model, *ops, setting, jobs);
   CHECK(large.stats.errors == 0);
@@ -95,8 +95,8 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
   --setting.options.memory;
   const BatchRun run = run_batch(model, *ops, setting, jobs);
   CHECK(run.stats.errors == 1);
-  CHECK(run.of(1).error == "its keys and values may take " + std::to_string(2 * block) +
-                               " bytes, more than the " + std::to_string(2 * block - 1) +
+  CHECK(run.of(1).error == "its keys and values may take " + std::to_string(20 * tile) +
+                               " bytes, more than the " + std::to_string(20 * tile - 1) +
                                " of --memory for all lanes");
 }
 
@@ -106,14 +106,14 @@ TEST_CASE("the inputs that a store-h mode keeps count, also where keys and value
   const ModelConfig& config = model.config();
   BatchSetting setting = greedy_setting(BatchSchedule::continuous, 4);
   const std::int64_t planes = setting.engine.plan(config).planes();
-  // A block of 256 positions: keys and values in f16, and the input of each layer, in f16 too or
+  // Three tiles of 16 positions: keys and values in f16, and the input of each layer, in f16 too or
   // with a byte a channel and a scale for 32 of them.
-  const std::int64_t block = 256 * planes * 2 * 2 * config.kv_heads * config.head_dim;
+  const std::int64_t kv = 48 * planes * 2 * 2 * config.kv_heads * config.head_dim;
   for (const bool bytes : {false, true}) {
     const std::int64_t record =
         bytes ? config.hidden + 4 * ((config.hidden + 31) / 32) : 2 * config.hidden;
     setting.engine.stored_hidden = bytes ? HiddenMode::h8 : HiddenMode::h16;
-    const std::int64_t job = block + 256 * planes * record;
+    const std::int64_t job = kv + 48 * planes * record;
     const std::vector<TokenId> system = random_ids(1, 32, 64);
     std::vector<BatchJob> jobs;
     for (std::int64_t i = 0; i < 6; ++i) {
@@ -135,10 +135,10 @@ TEST_CASE("the inputs that a store-h mode keeps count, also where keys and value
     CHECK(most_busy(2 * job) == 2);
     CHECK(most_busy(2 * job - 1) == 1);
     setting.options.grouping = BatchGrouping::prefix;
-    // Of 256 positions two tiles of 16 are the prefix's, but no input of a layer is.
-    const std::int64_t rest = job - block * 2 / 16;
-    CHECK(most_busy(job + 2 * rest) == 2);
-    CHECK(most_busy(job + 2 * rest - 1) == 1);
+    // Two of the three tiles are the prefix's, but no input of a layer is.
+    const std::int64_t rest = job - kv * 2 / 3, prefix = job * 2 / 3;
+    CHECK(most_busy(prefix + 2 * rest) == 2);
+    CHECK(most_busy(prefix + 2 * rest - 1) == 1);
     setting.options.memory = static_cast<std::size_t>(job - 1);
     CHECK(run_batch(model, *ops, setting, jobs).stats.errors == 6);
   }

@@ -19,11 +19,13 @@ BatchCaches::BatchCaches(Forward& forward, const BatchOptions& options, std::int
       empty_(forward.ops(), forward.plan(), options.kv) {}
 
 std::size_t BatchCaches::bytes_of(const BatchJob& job, std::int64_t shared) const {
-  if (job.stop.max_tokens == 0) return 0;
+  return job.stop.max_tokens == 0 ? 0 : bytes_to(shared, end_of(job));
+}
+
+// The last token is picked, not read.
+std::int64_t BatchCaches::end_of(const BatchJob& job) const {
   const std::int64_t context = forward_.model().config().context;
-  // The last token is picked, not read.
-  const std::int64_t end = std::ssize(job.prompt) + std::min(job.stop.max_tokens, context) - 1;
-  return bytes_to(shared, std::min(end, context));
+  return std::min(context, std::ssize(job.prompt) + std::min(job.stop.max_tokens, context) - 1);
 }
 
 void BatchCaches::check(const BatchJob& job) const {
@@ -34,7 +36,14 @@ void BatchCaches::check(const BatchJob& job) const {
               bytes, options_.memory);
 }
 
-CacheStart BatchCaches::start(std::span<const TokenId> ids, SharedCache* shared,
+CacheStart BatchCaches::start(std::span<const TokenId> ids, std::int64_t end, SharedCache* shared,
+                              std::size_t bytes) {
+  CacheStart start = begin(ids, shared, bytes);
+  start.cache.set_end(end);
+  return start;
+}
+
+CacheStart BatchCaches::begin(std::span<const TokenId> ids, SharedCache* shared,
                               std::size_t bytes) {
   CacheStart start{shared != nullptr ? shared->start->cache.fork()
                                      : KvCache(forward_.ops(), forward_.plan(), options_.kv),

@@ -90,9 +90,13 @@ class BatchCaches {
   // Throws Error(device) if there is never room for it.
   void check(const BatchJob& job) const;
 
-  // A cache for `ids`, beginning with as much of them as `shared` (null: none) or the pool holds;
-  // it counts as `bytes`. Throws Error(device) if memory is refused.
-  CacheStart start(std::span<const TokenId> ids, SharedCache* shared, std::size_t bytes);
+  // Positions that the job's cache holds at most.
+  std::int64_t end_of(const BatchJob& job) const;
+  // A cache for `ids` that grows to `end` positions at most, beginning with as much of them as
+  // `shared` (null: none) or the pool holds; it counts as `bytes`. Throws Error(device) if memory
+  // is refused.
+  CacheStart start(std::span<const TokenId> ids, std::int64_t end, SharedCache* shared,
+                   std::size_t bytes);
   // A prompt's use of the pool, once its answer is there; returns whether it is counted.
   bool count(const CacheStart& start);
   // Puts a shared prefix into the pool. `last`: what the head multiplies at its end; empty if the
@@ -100,6 +104,7 @@ class BatchCaches {
   void publish(SharedCache& shared, std::span<const float> last, double prefill_ms);
 
  private:
+  CacheStart begin(std::span<const TokenId> ids, SharedCache* shared, std::size_t bytes);
   void begin_with(const PoolMatch& match, CacheStart& start);
   void note(const std::string& warning) {
     if (warning_.empty()) warning_ = warning;

@@ -246,7 +246,7 @@ void Batch::begin(const std::shared_ptr<SharedPrefix>& prefix, SharedCache* base
   cache->ids.assign(ids.begin(), ids.end());
   prefix->cache = cache;
   try {
-    cache->start.emplace(caches_.start(ids, base, bytes));
+    cache->start.emplace(caches_.start(ids, prefix->length, base, bytes));
   } catch (const Error&) {
     cache->give_up();
     return;

@@ -59,7 +59,7 @@ void BatchLanes::start(PlannedJob job, SharedCache* base, std::size_t bytes) {
   lane.stream.emplace(forward_, *lane.sampler, lane.request);
   if (lane.stream->ended()) return end(lane, "");
   try {
-    lane.start.emplace(caches_.start(own.prompt, base, bytes));
+    lane.start.emplace(caches_.start(own.prompt, caches_.end_of(own), base, bytes));
   } catch (const Error& error) {
     return refuse(lane, error.what());
   }

@@ -96,7 +96,7 @@ void KvCache::take_records(const Snapshot& snapshot, std::int64_t length) {
   }
   std::int64_t have = shape.first_tile;
   while (have * kTile < length) {
-    const std::int64_t next = plan_.window > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
+    const std::int64_t next = std::min(next_segment_end(have), (length + kTile - 1) / kTile);
     add_segment(have, next - have);
     have = next;
   }
@@ -184,14 +184,20 @@ void KvCache::add_segment(std::int64_t first_tile, std::int64_t tiles) {
   segments_.push_back(segment);
 }
 
+// Ends on a block boundary, so that later segments hold whole softmax blocks in one piece, or where
+// nothing comes behind it.
+std::int64_t KvCache::next_segment_end(std::int64_t have) const {
+  if (plan_.window > 0) return have + 1;
+  return std::max(have + 1, std::min((have / kTailTiles + 1) * kTailTiles, end_tiles_));
+}
+
 void KvCache::reserve(std::int64_t end) {
   const std::int64_t tiles = (end + kTile - 1) / kTile;
   const std::int64_t first_seen =
       plan_.window > 0 ? std::max<std::int64_t>(0, length_ - plan_.window + 1) / kTile : 0;
   std::int64_t have = segments_.empty() ? first_seen : tile_end(segments_.back());
   while (have < tiles) {
-    // Ends on a block boundary, so that later segments hold whole softmax blocks in one piece.
-    const std::int64_t next = plan_.window > 0 ? have + 1 : (have / kTailTiles + 1) * kTailTiles;
+    const std::int64_t next = next_segment_end(have);
     add_segment(have, next - have);
     have = next;
   }
@@ -205,8 +211,9 @@ void KvCache::reserve(std::int64_t end) {
 
 // What grows by itself would take twice its bytes.
 void KvCache::reserve_records(std::int64_t end) {
-  const std::size_t bytes =
-      record_bytes_to(end - first_record_) / static_cast<std::size_t>(planes());
+  const std::int64_t blocks = (end + kBlock - 1) / kBlock * kBlock;
+  const std::int64_t positions = std::max(end, std::min(blocks, end_tiles_ * kTile));
+  const auto bytes = static_cast<std::size_t>(positions - first_record_) * record_bytes_;
   try {
     for (std::vector<std::byte>& records : records_) records.reserve(bytes);
   } catch (const std::bad_alloc&) {
@@ -269,7 +276,7 @@ void KvCache::end_sharing_at(std::int64_t length) {
   shared_tiles_ = full;
   if (length % kTile == 0 || partial.tiles == 0) return;
   const auto tile = static_cast<std::int64_t>(geometry_.tile_bytes());
-  add_segment(full, plan_.window > 0 ? 1 : (full / kTailTiles + 1) * kTailTiles - full);
+  add_segment(full, next_segment_end(full) - full);
   const KvSegment& own = segments_.back();
   memory_.back().snapshot = partial_memory.snapshot;
   for (std::int32_t plane = 0; plane < planes(); ++plane) {
@@ -333,13 +340,12 @@ std::size_t KvCache::bytes() const {
 }
 
 std::size_t KvCache::record_bytes_to(std::int64_t end) const {
-  const std::int64_t positions = (end + kBlock - 1) / kBlock * kBlock;
+  const std::int64_t positions = (end + kTile - 1) / kTile * kTile;
   return static_cast<std::size_t>(positions * planes()) * record_bytes_;
 }
 
 std::size_t KvCache::bytes_to(std::int64_t begin, std::int64_t end, std::int64_t step) const {
-  const std::int64_t unit = plan_.window > 0 ? 1 : kTailTiles;
-  std::int64_t tiles = ((end + kTile - 1) / kTile + unit - 1) / unit * unit - begin / kTile;
+  std::int64_t tiles = (end + kTile - 1) / kTile - begin / kTile;
   // A step is reserved while what the step before it saw is still there.
   if (plan_.window > 0) tiles = std::min(tiles, (plan_.window + 2 * step) / kTile + 2);
   return static_cast<std::size_t>(std::max<std::int64_t>(0, tiles) * geometry_.kv_heads *

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,6 +38,8 @@ class KvCache {
     return length_;
   }  // positions 0 .. length-1 are valid (within the window)
 
+  // No position from `end` on will be asked for: memory for it is not taken.
+  void set_end(std::int64_t end) { end_tiles_ = (end + kTile - 1) / kTile; }
   // Makes room for positions up to `end` (exclusive) and drops segments that no position from
   // length() on can see. Tail segments hold 256 positions (16 with a window, so that memory is
   // bounded by window + chunk + 16 positions). Throws Error(device) if memory is refused; the cache
@@ -55,7 +58,7 @@ class KvCache {
   KvCache share_loops(std::int32_t slots) const;
 
   // The most device memory of its own that a cache of this shape takes on its way from `begin`
-  // positions that it shares to `end`, reserved at most `step` at a time.
+  // positions that it shares to `end`, which was set, reserved at most `step` at a time.
   std::size_t bytes_to(std::int64_t begin, std::int64_t end, std::int64_t step) const;
   // The host memory of its records then, which are its own from the first position on; 0 unless in
   // a store-h mode.
@@ -85,6 +88,7 @@ class KvCache {
  private:
   KvCache(const KvCache&) = default;  // fork() completes the copy
   void add_segment(std::int64_t first_tile, std::int64_t tiles);
+  std::int64_t next_segment_end(std::int64_t have) const;
   void reserve_records(std::int64_t end);
   void end_sharing_at(std::int64_t length);
   void take_records(const Snapshot& snapshot, std::int64_t length);
@@ -94,6 +98,7 @@ class KvCache {
   LoopPlan plan_;
   std::int64_t length_ = 0;
   std::int64_t shared_tiles_ = 0;  // tiles below this one are read-only
+  std::int64_t end_tiles_ = std::numeric_limits<std::int64_t>::max() / kTile;  // see set_end()
   // Keeps a segment's memory alive; `snapshot` is where its content is from, if it is from one.
   struct Holder {
     std::shared_ptr<const void> memory;
