@@ -365,10 +365,6 @@ void StopFlags::add(CLI::App& app) {
       ->allow_extra_args(false);
 }
 
-std::string matched_json(const StopReason& stop) {
-  return stop.matched.empty() ? "" : fmt::format(",\"matched\":[{}]", fmt::join(stop.matched, ","));
-}
-
 StopRules StopFlags::rules(const ModelConfig& config) const {
   StopRules rules{.end_ids = {}, .sequences = sequences_, .max_tokens = max_tokens_, .room = 0};
   if (!ignore_end_ids_) {

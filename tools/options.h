@@ -189,7 +189,4 @@ struct StopFlags {  // -n, --max-tokens, --eos, --ignore-eos, --stop
   std::vector<std::vector<TokenId>> sequences_;
 };
 
-// What ended an answer, as a part of its record: ,"matched":[...] or nothing.
-std::string matched_json(const StopReason& stop);
-
 }  // namespace tinyloop::cli

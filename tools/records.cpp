@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "answer_json.h"
 #include "tinyloop/error.h"
-#include "tinyloop/files/json_text.h"
 #include "tinyloop/schedule/prefix_cache.h"
 
 namespace tinyloop::cli {
@@ -60,7 +60,7 @@ std::optional<BatchJob> BatchRecords::next() {
 // All that the record depends on but for the options.
 std::uint64_t BatchRecords::hash(const Job& job) const {
   const TokenLine& line = job.line;
-  std::string text = head(line) + line.error;
+  std::string text = head(line).text() + line.error;
   text +=
       fmt::format("\n{}\n{}\n{}\n", format_ids(line.ids), job.seed, line.max_tokens.value_or(-1));
   if (line.stop) {
@@ -70,17 +70,12 @@ std::uint64_t BatchRecords::hash(const Job& job) const {
   return XXH3_64bits(text.data(), text.size());
 }
 
-// {"line":3,"file":"a","id":...,"group":"..."
-std::string BatchRecords::head(const TokenLine& line) const {
-  std::string text = fmt::format("{{\"line\":{}", line.number);
-  if (options_.input.files.size() > 1) text += fmt::format(",\"file\":{}", json_string(line.file));
-  if (!line.id_json.empty()) text += fmt::format(",\"id\":{}", line.id_json);
-  if (!line.group.empty()) text += fmt::format(",\"group\":{}", json_string(line.group));
-  return text;
+JsonObject BatchRecords::head(const TokenLine& line) const {
+  return record_head(line, options_.input.files.size() > 1);
 }
 
 std::string BatchRecords::failure(const TokenLine& line, std::string error) const {
-  if (options_.jsonl) return head(line) + fmt::format(",\"error\":{}}}", json_string(error));
+  if (options_.jsonl) return head(line).add("error", error).text();
   // A file's name may hold anything, a record is one line.
   std::replace_if(
       error.begin(), error.end(),
@@ -90,43 +85,39 @@ std::string BatchRecords::failure(const TokenLine& line, std::string error) cons
 
 std::string BatchRecords::record(const Job& job, const BatchOutcome& outcome) const {
   const Answer& answer = outcome.answer;
-  std::vector<TokenId> tokens;
-  if (!options_.only_new) tokens = job.line.ids;
-  tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
-  if (!options_.jsonl) return format_ids(tokens);
-  std::string text = head(job.line) + fmt::format(",\"tokens\":[{}],\"stop\":\"{}\"{},\"seed\":{}",
-                                                  fmt::join(tokens, ","), name_of(answer.stop.kind),
-                                                  matched_json(answer.stop), job.seed);
-  if (options_.timings) {
-    const DecodeStats& stats = answer.stats;
-    text += fmt::format(
-        ",\"queue_ms\":{:.3f},\"prefill_ms\":{:.3f},\"first_token_ms\":{:.3f},\"decode_ms\":{:.3f},"
-        "\"prefilled\":{},\"reused\":{},\"pool_reused\":{}",
-        outcome.queue_ms, stats.prefill_ms, stats.first_token_ms, stats.decode_ms, stats.prefilled,
-        stats.reused, outcome.pool_reused);
+  if (!options_.jsonl) {
+    std::vector<TokenId> tokens;
+    if (!options_.only_new) tokens = job.line.ids;
+    tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
+    return format_ids(tokens);
   }
-  return text + '}';
+  JsonObject object = head(job.line);
+  object.add_all(answer_members(job.line, answer, options_.only_new, job.seed));
+  if (options_.timings) {
+    object.add("queue_ms", outcome.queue_ms, 3)
+        .add_all(time_members(answer.stats))
+        .add("prefilled", answer.stats.prefilled)
+        .add("reused", answer.stats.reused)
+        .add("shared", outcome.shared);
+  }
+  return object.text();
 }
 
 std::string BatchRecords::statistics(const Job& job, const BatchOutcome& outcome) const {
-  const Answer& answer = outcome.answer;
-  const DecodeStats& stats = answer.stats;
-  std::string text = head(job.line);
-  if (!outcome.error.empty()) {
-    return text + fmt::format(",\"error\":{}}}\n", json_string(outcome.error));
-  }
-  text += fmt::format(
-      ",\"prompt\":{},\"prefilled\":{},\"reused\":{},\"pool_reused\":{},\"generated\":{},"
-      "\"loops_run\":{},\"prompt_loops\":{}",
-      job.line.ids.size(), stats.prefilled, stats.reused, outcome.pool_reused, stats.generated,
-      stats.loops_run, stats.prompt_loops);
-  text += fmt::format(
-      ",\"queue_ms\":{:.3f},\"prefill_ms\":{:.3f},\"first_token_ms\":{:.3f},\"decode_ms\":{:.3f}",
-      outcome.queue_ms, stats.prefill_ms, stats.first_token_ms, stats.decode_ms);
-  return text +
-         fmt::format(
-             ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"}}\n",
-             name_of(answer.stop.kind), matched_json(answer.stop), job.seed, stats.logits_hash);
+  const DecodeStats& stats = outcome.answer.stats;
+  JsonObject object = head(job.line);
+  if (!outcome.error.empty()) return object.add("error", outcome.error).line();
+  return object.add("prompt", job.line.ids.size())
+      .add("prefilled", stats.prefilled)
+      .add("reused", stats.reused)
+      .add("shared", outcome.shared)
+      .add("generated", stats.generated)
+      .add("loops_run", stats.loops_run)
+      .add("prompt_loops", stats.prompt_loops)
+      .add("queue_ms", outcome.queue_ms, 3)
+      .add_all(time_members(stats))
+      .add_all(end_members(outcome.answer, job.seed))
+      .line();
 }
 
 void BatchRecords::done(const BatchOutcome& outcome) {

@@ -13,6 +13,7 @@
 #include "streams.h"
 #include "tinyloop/batch/generate_batch.h"
 #include "tinyloop/engine/forward.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/files/record_journal.h"
 #include "tinyloop/files/token_files.h"
 
@@ -64,7 +65,7 @@ class BatchRecords {
   std::string place(const TokenLine& line) const {
     return fmt::format("{}:{}", line.file, line.number);
   }
-  std::string head(const TokenLine& line) const;
+  JsonObject head(const TokenLine& line) const;
   std::string record(const Job& job, const BatchOutcome& outcome) const;
   std::string failure(const TokenLine& line, std::string error) const;
   std::string statistics(const Job& job, const BatchOutcome& outcome) const;

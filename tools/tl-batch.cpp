@@ -20,6 +20,7 @@
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
 #include "tinyloop/error.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/files/record_journal.h"
 #include "tinyloop/parse_number.h"
 #include "tinyloop/pool/prefix_pool.h"
@@ -112,19 +113,30 @@ void copy_records(RecordJournal& journal, LineShare share, Options& options) {
 
 void write_summary(Options& options, const BatchOptions& batch, const BatchStats& stats,
                    std::int64_t earlier, double seconds) {
-  const auto share = [](std::int64_t part, std::int64_t whole) {
-    return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+  const auto per = [](std::int64_t part, double whole) {
+    return whole > 0.0 ? std::optional(static_cast<double>(part) / whole) : std::nullopt;
   };
-  options.stats.write(fmt::format(
-      "{{\"summary\":{{\"jobs\":{},\"errors\":{},\"earlier\":{},\"prefilled\":{},\"reused\":{},"
-      "\"generated\":{},\"seconds\":{:.3f},\"tokens_per_second\":{:.3f},\"lanes\":{},"
-      "\"lane_occupancy\":{:.4f},\"passes\":{},\"rows_per_pass\":{:.3f},\"tokens_per_pass\":{:.3f},"
-      "\"pool_hits\":{},\"pool_misses\":{},\"peak_resident_bytes\":{}}}}}\n",
-      stats.jobs, stats.errors, earlier, stats.prefilled, stats.reused, stats.generated, seconds,
-      seconds > 0.0 ? static_cast<double>(stats.generated) / seconds : 0.0, batch.lanes,
-      share(stats.lane_passes, stats.passes * batch.lanes), stats.passes,
-      share(stats.rows, stats.passes), share(stats.generated, stats.passes), stats.pool_hits,
-      stats.pool_misses, cli::peak_resident_bytes()));
+  const auto passes = static_cast<double>(stats.passes);
+  JsonObject summary;
+  summary.add("jobs", stats.jobs)
+      .add("errors", stats.errors)
+      .add("earlier", earlier)
+      .add("prefilled", stats.prefilled)
+      .add("reused", stats.reused)
+      .add("shared", stats.shared)
+      .add("generated", stats.generated)
+      .add("seconds", seconds, 3)
+      .add("tokens_per_second", stats.generated > 0 ? per(stats.generated, seconds) : std::nullopt,
+           3)
+      .add("lanes", batch.lanes)
+      .add("lane_occupancy", per(stats.lane_passes, passes * batch.lanes), 4)
+      .add("passes", stats.passes)
+      .add("rows_per_pass", per(stats.rows, passes), 3)
+      .add("tokens_per_pass", per(stats.generated, passes), 3)
+      .add("pool_hits", stats.pool_hits)
+      .add("pool_misses", stats.pool_misses)
+      .add("peak_resident_bytes", cli::peak_resident_bytes());
+  options.stats.write(JsonObject().add("summary", summary).line());
 }
 
 int run(Options& options) {

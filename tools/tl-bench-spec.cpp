@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <ctime>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -73,7 +75,7 @@ std::vector<std::vector<TokenId>> prompts_of(const Options& options, const Model
 double acceptance(const DecodeStats& stats) {
   return stats.verified > 0
              ? static_cast<double>(stats.accepted) / static_cast<double>(stats.verified)
-             : 0.0;
+             : std::numeric_limits<double>::quiet_NaN();
 }
 // Tokens after the first ones, which the prompts give.
 std::int64_t decoded(const BenchArm& arm) {
@@ -130,6 +132,11 @@ std::string json_document(const Options& options, const BenchReport& report, con
       json_numbers(report.update_ratios), json_arm(report.plain), arms);
 }
 
+// Nothing where there is no number.
+std::string csv_number(double value) {
+  return std::isnan(value) ? "" : fmt::format("{:.4f}", value);
+}
+
 std::string csv_table(const BenchReport& report) {
   std::string text =
       "schedule,ratio,low,high,tokens_per_second,drafted,verified,accepted,own,generated,"
@@ -137,9 +144,10 @@ std::string csv_table(const BenchReport& report) {
   const auto add = [&](const BenchArm& arm) {
     const DecodeStats& t = arm.totals;
     text += fmt::format(
-        "\"{}\",{:.4f},{:.4f},{:.4f},{:.3f},{},{},{},{},{},{:.4f},{},{:.4f},{:.4f},{}\n",
-        arm.schedule.name(), arm.median, arm.low, arm.high, arm.tokens_per_second, t.drafted,
-        t.verified, t.accepted, t.own, t.generated, acceptance(t), t.passes,
+        "\"{}\",{:.4f},{},{},{:.3f},{},{},{},{},{},{},{},{:.4f},{:.4f},{}\n",
+        arm.schedule.name(), arm.median, csv_number(arm.low), csv_number(arm.high),
+        arm.tokens_per_second, t.drafted, t.verified, t.accepted, t.own, t.generated,
+        csv_number(acceptance(t)), t.passes,
         per_pass(arm, decoded(arm)), per_pass(arm, t.rows), arm.dropped ? 1 : 0);
   };
   add(report.plain);
@@ -153,9 +161,10 @@ std::string table(const BenchReport& report, const Verdict& verdict) {
                   "speed-up", "quartiles", "accepted", "tokens/pass", "rows/pass");
   const auto add = [&](const BenchArm& arm) {
     text += fmt::format(
-        "{:<26} {:>9.2f} {:>7.2f} x {:>6.2f} - {:<6.2f} {:>8} {:>12.3f} {:>10.2f}{}\n",
+        "{:<26} {:>9.2f} {:>7.2f} x {:>15} {:>8} {:>12.3f} {:>10.2f}{}\n",
         arm.schedule.kind == Schedule::Kind::plain ? "plain" : arm.schedule.name(),
-        arm.tokens_per_second, arm.median, arm.low, arm.high,
+        arm.tokens_per_second, arm.median,
+        std::isnan(arm.low) ? "none" : fmt::format("{:>6.2f} - {:<6.2f}", arm.low, arm.high),
         arm.totals.verified > 0 ? fmt::format("{:.1f} %", 100.0 * acceptance(arm.totals)) : "-",
         per_pass(arm, decoded(arm)), per_pass(arm, arm.totals.rows), arm.dropped ? " dropped" : "");
   };
@@ -253,6 +262,11 @@ int bench(Options& options) {
   options.output.finish();
   if (options.input.files.empty() && !options.profile.empty()) {
     cli::warn("the prompts were random ids: the verdict may be another one for yours, name a FILE");
+  }
+  if (best.ratios.size() < 2) {
+    cli::warn(
+        "a single pair of runs has no spread, so no verdict can be for speculation; more --repeats "
+        "or --prompts tell more");
   }
   if (best.low <= options.threshold && options.threshold < best.high) {
     cli::warn(fmt::format(

@@ -10,13 +10,14 @@
 #include <utility>
 #include <vector>
 
+#include "answer_json.h"
 #include "cli.h"
 #include "options.h"
 #include "streams.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
 #include "tinyloop/error.h"
-#include "tinyloop/files/json_text.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/pool/prefix_pool.h"
 #include "tinyloop/schedule/generate.h"
 #include "tinyloop/schedule/pooled_prompt.h"
@@ -60,63 +61,67 @@ struct Job {
   std::uint64_t seed = 0;
 };
 
-// {"line":3,"id":...,"sample":0,"tokens":[...],"stop":"length","seed":1,"reused":0,"prefilled":5}
+JsonObject head(const Options& options, const Job& job) {
+  JsonObject object = cli::record_head(job.line, options.input.files.size() > 1);
+  if (options.samples > 1) object.add("sample", job.sample);
+  return object;
+}
+
 std::string record(const Options& options, const Job& job, const Answer& answer) {
-  std::string text = fmt::format("{{\"line\":{}", job.line.number);
-  if (!job.line.id_json.empty()) text += fmt::format(",\"id\":{}", job.line.id_json);
-  if (options.samples > 1) text += fmt::format(",\"sample\":{}", job.sample);
-  std::vector<TokenId> tokens;
-  if (!options.only_new) tokens = job.line.ids;
-  tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
-  return text +
-         fmt::format(
-             ",\"tokens\":[{}],\"stop\":\"{}\"{},\"seed\":{},\"reused\":{},\"prefilled\":{}}}\n",
-             fmt::join(tokens, ","), name_of(answer.stop.kind), cli::matched_json(answer.stop),
-             job.seed, answer.stats.reused, answer.stats.prefilled);
+  return head(options, job)
+      .add_all(cli::answer_members(job.line, answer, options.only_new, job.seed))
+      .add("reused", answer.stats.reused)
+      .add("prefilled", answer.stats.prefilled)
+      .line();
 }
 
 // The part of the statistics that depends on the schedule.
-std::string schedule_statistics(const cli::ScheduleOptions::Choice& choice,
-                                const DecodeStats& stats) {
-  std::string text = fmt::format(",\"schedule\":\"{}\"", choice.schedule.name());
-  if (!choice.reason.empty()) text += fmt::format(",\"auto\":{}", json_string(choice.reason));
-  return text + fmt::format(
-                    ",\"drafted\":{},\"verified\":{},\"accepted\":{},\"own\":{},\"passes\":{},"
-                    "\"rows\":{},\"exits\":[{}],\"loops_saved\":{}",
-                    stats.drafted, stats.verified, stats.accepted, stats.own, stats.passes,
-                    stats.rows, fmt::join(stats.exits, ","), stats.loops_saved);
+JsonObject schedule_members(const cli::ScheduleOptions::Choice& choice, const DecodeStats& stats) {
+  JsonObject members;
+  members.add("schedule", choice.schedule.name());
+  if (!choice.reason.empty()) members.add("auto", choice.reason);
+  members.add("drafted", stats.drafted)
+      .add("verified", stats.verified)
+      .add("accepted", stats.accepted)
+      .add("own", stats.own)
+      .add("passes", stats.passes)
+      .add("rows", stats.rows)
+      .add_array<std::int64_t>("exits", stats.exits)
+      .add("loops_saved", stats.loops_saved);
+  return members;
 }
 
 std::string statistics(const Options& options, const Job& job, const Answer& answer,
                        const Forward& forward, const PooledPrompt& prompt,
                        const cli::ScheduleOptions::Choice& choice) {
   const DecodeStats& stats = answer.stats;
-  std::string text = fmt::format("{{\"line\":{}", job.line.number);
-  if (options.samples > 1) text += fmt::format(",\"sample\":{}", job.sample);
-  const PoolReport& pool = prompt.report();
-  const double per_second =
-      stats.decode_ms > 0.0 ? 1000.0 * static_cast<double>(stats.generated - 1) / stats.decode_ms
-                            : 0.0;
-  text += fmt::format(
-      ",\"prompt\":{},\"prefilled\":{},\"reused\":{},\"generated\":{},\"loops\":{},\"loops_run\":{"
-      "},\"prompt_loops\":{}",
-      job.line.ids.size(), stats.prefilled, stats.reused, stats.generated, forward.plan().loops,
-      stats.loops_run, stats.prompt_loops);
-  text += fmt::format(
-      ",\"prefill_ms\":{:.3f},\"first_token_ms\":{:.3f},\"decode_ms\":{:.3f},\"tokens_per_second\":"
-      "{:.3f}",
-      stats.prefill_ms, stats.first_token_ms, stats.decode_ms, per_second);
-  text += fmt::format(
-      ",\"stop_reason\":{{\"kind\":\"{}\"{}}},\"seed\":{},\"logits_hash\":\"{:016x}\"",
-      name_of(answer.stop.kind), cli::matched_json(answer.stop), job.seed, stats.logits_hash);
-  text += schedule_statistics(choice, stats);
-  if (!options.pool.empty()) {
-    text += fmt::format(",\"pool_hit\":\"{}\",\"pool_reused\":{},\"pool_loops\":{}",
-                        name_of(pool.kind), pool.reused, pool.loops);
+  // From the first token on: one token takes no time.
+  std::optional<double> per_second;
+  if (stats.generated > 1 && stats.decode_ms > 0.0) {
+    per_second = 1000.0 * static_cast<double>(stats.generated - 1) / stats.decode_ms;
   }
-  return text +
-         fmt::format(",\"working_bytes\":{},\"cache_bytes\":{},\"peak_resident_bytes\":{}}}\n",
-                     forward.working_bytes(), prompt.cache_bytes(), cli::peak_resident_bytes());
+  JsonObject object = head(options, job);
+  object.add("prompt", job.line.ids.size())
+      .add("prefilled", stats.prefilled)
+      .add("reused", stats.reused)
+      .add("generated", stats.generated)
+      .add("loops", forward.plan().loops)
+      .add("loops_run", stats.loops_run)
+      .add("prompt_loops", stats.prompt_loops)
+      .add_all(cli::time_members(stats))
+      .add("tokens_per_second", per_second, 3)
+      .add_all(cli::end_members(answer, job.seed))
+      .add_all(schedule_members(choice, stats));
+  if (!options.pool.empty()) {
+    const PoolReport& pool = prompt.report();
+    object.add("pool_hit", name_of(pool.kind))
+        .add("pool_reused", pool.reused)
+        .add("pool_loops", pool.loops);
+  }
+  return object.add("working_bytes", forward.working_bytes())
+      .add("cache_bytes", prompt.cache_bytes())
+      .add("peak_resident_bytes", cli::peak_resident_bytes())
+      .line();
 }
 
 void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Job& job) {

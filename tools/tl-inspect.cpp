@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "answer_json.h"
 #include "cli.h"
 #include "options.h"
 #include "streams.h"
@@ -199,9 +200,11 @@ std::string as_json(const Summary& summary) {
   return text + "]}\n";
 }
 
-std::string trace_text(const TokenLine& line, const std::vector<LoopTrace>& trace, bool gate) {
-  std::string text = fmt::format("line {}: {} ids, position {}\n", line.number, line.ids.size(),
-                                 line.ids.size() - 1);
+std::string trace_text(const TokenLine& line, bool several_files,
+                       const std::vector<LoopTrace>& trace, bool gate) {
+  std::string text = several_files ? line.file + ": " : "";
+  text += fmt::format("line {}: {} ids, position {}\n", line.number, line.ids.size(),
+                      line.ids.size() - 1);
   text += fmt::format("{:>5} {:>8} {:>12} {:>9} {:>9} {:>7}{}\n", "loop", "best id", "probability",
                       "entropy", "change", "beta", gate ? "    gate" : "");
   for (const LoopTrace& step : trace) {
@@ -214,22 +217,23 @@ std::string trace_text(const TokenLine& line, const std::vector<LoopTrace>& trac
   return text;
 }
 
-std::string trace_json(const TokenLine& line, const std::vector<LoopTrace>& trace, bool gate) {
-  std::string text = fmt::format("{{\"line\":{}", line.number);
-  if (!line.id_json.empty()) text += fmt::format(",\"id\":{}", line.id_json);
-  text += fmt::format(",\"ids\":{},\"trace\":[", line.ids.size());
-  std::string separator;
+std::string trace_json(const TokenLine& line, bool several_files,
+                       const std::vector<LoopTrace>& trace, bool gate) {
+  std::vector<JsonObject> steps;
   for (const LoopTrace& step : trace) {
-    text += fmt::format(
-        "{}{{\"loop\":{},\"best\":{},\"probability\":{},\"entropy\":{},\"relative_change\":{},"
-        "\"update_ratio\":{}",
-        separator, step.loop, step.best, json_number(step.probability), json_number(step.entropy),
-        json_number(step.relative_change),
-        step.loop == 1 ? "null" : json_number(step.update_ratio));
-    text += gate ? fmt::format(",\"gate\":{}}}", json_number(step.gate)) : "}";
-    separator = ",";
+    JsonObject& object = steps.emplace_back();
+    object.add("loop", step.loop)
+        .add("best", step.best)
+        .add("probability", step.probability)
+        .add("entropy", step.entropy)
+        .add("relative_change", step.relative_change)
+        .add("update_ratio", step.loop == 1 ? std::nullopt : std::optional(step.update_ratio));
+    if (gate) object.add("gate", step.gate);
   }
-  return text + "]}\n";
+  return cli::record_head(line, several_files)
+      .add("ids", line.ids.size())
+      .add_array("trace", steps)
+      .line();
 }
 
 void trace_lines(Options& options, const Model& model) {
@@ -244,8 +248,9 @@ void trace_lines(Options& options, const Model& model) {
     KvCache cache(*ops, plan, options.loop.kv_mode());
     std::vector<LoopTrace> trace;
     cli::for_line(line, [&] { trace = trace_loops(forward, cache, line.ids); });
-    options.output.write(options.json ? trace_json(line, trace, config.exit_gate)
-                                      : trace_text(line, trace, config.exit_gate));
+    const bool several = options.input.files.size() > 1;
+    options.output.write(options.json ? trace_json(line, several, trace, config.exit_gate)
+                                      : trace_text(line, several, trace, config.exit_gate));
     options.output.flush();
   }
 }

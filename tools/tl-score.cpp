@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "answer_json.h"
 #include "cli.h"
 #include "options.h"
 #include "streams.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
 #include "tinyloop/error.h"
-#include "tinyloop/files/json_text.h"
 #include "tinyloop/files/npy_file.h"
 #include "tinyloop/measure/score.h"
 
@@ -35,23 +35,28 @@ struct Options {
 
 std::string as_text(const Options& options, const TokenLine& line, std::int32_t loops,
                     const Score& score) {
-  std::string text = fmt::format("{}\t{}\t{}\t{:.9g}\t{:.9g}", line.number, loops,
-                                 score.log_probabilities.size(), score.sum(), score.perplexity());
+  // Files are told apart by their names where there are several.
+  std::string text = options.input.files.size() > 1 ? line.file + "\t" : "";
+  text += fmt::format("{}\t{}\t{}\t{:.9g}\t{}", line.number, loops, score.log_probabilities.size(),
+                      score.sum(),
+                      score.log_probabilities.empty() ? "-"
+                                                      : fmt::format("{:.9g}", score.perplexity()));
   if (options.per_token) text += fmt::format("\t{:.9g}", fmt::join(score.log_probabilities, " "));
   return text + "\n";
 }
 
 std::string as_json(const Options& options, const TokenLine& line, std::int32_t loops,
                     const Score& score) {
-  std::string text = fmt::format("{{\"line\":{}", line.number);
-  if (!line.id_json.empty()) text += fmt::format(",\"id\":{}", line.id_json);
-  text += fmt::format(",\"loops\":{},\"tokens\":{},\"sum\":{},\"perplexity\":{}", loops,
-                      score.log_probabilities.size(), json_number(score.sum()),
-                      json_number(score.perplexity()));
+  JsonObject object = cli::record_head(line, options.input.files.size() > 1);
+  object.add("loops", loops)
+      .add("tokens", score.log_probabilities.size())
+      .add("sum", score.sum())
+      .add("perplexity", score.perplexity());
   if (options.per_token) {
-    text += fmt::format(",\"log_probabilities\":[{}]", fmt::join(score.log_probabilities, ","));
+    object.add_json("log_probabilities",
+                    fmt::format("[{}]", fmt::join(score.log_probabilities, ",")));
   }
-  return text + "}\n";
+  return object.line();
 }
 
 int score_lines(Options& options) {

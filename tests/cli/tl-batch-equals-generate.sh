@@ -50,12 +50,12 @@ lines = [json.loads(line) for line in open('stats')]
 summary = lines.pop()['summary']
 assert len(lines) == 12 and summary['jobs'] == 12 and summary['errors'] == 0
 for line in lines:
-  assert line['prompt'] == len(jobs[line['id']]['tokens']) == line['prefilled'] + line['reused'], line
+  assert line['prompt'] == len(jobs[line['id']]['tokens']) == line['prefilled'] + line['reused'] + line['shared'], line
   assert 0 < line['generated'] <= 4, line
-total = {key: sum(line[key] for line in lines) for key in ('prefilled', 'reused', 'generated')}
-assert summary['reused'] == total['reused'] and summary['generated'] == total['generated'], summary
+total = {key: sum(line[key] for line in lines) for key in ('prefilled', 'reused', 'shared', 'generated')}
+assert all(summary[key] == total[key] for key in ('reused', 'shared', 'generated')), summary
 # What is shared is computed once, for no line in particular.
-assert total['reused'] > 0 and total['prefilled'] < summary['prefilled'] < total['prefilled'] + total['reused'], summary
+assert total['reused'] == 0 < total['shared'] and total['prefilled'] < summary['prefilled'] < total['prefilled'] + total['shared'], summary
 END
 done
 

@@ -25,10 +25,10 @@ import json
 *lines, summary = [json.loads(line) for line in open('stats')]
 assert sorted(line['line'] for line in lines) == list(range(1, 41))
 assert [line['line'] for line in lines] != list(range(1, 41))
-assert list(lines[0]) == ['line', 'id', 'prompt', 'prefilled', 'reused', 'pool_reused', 'generated', 'loops_run', 'prompt_loops',
+assert list(lines[0]) == ['line', 'id', 'prompt', 'prefilled', 'reused', 'shared', 'generated', 'loops_run', 'prompt_loops',
                           'queue_ms', 'prefill_ms', 'first_token_ms', 'decode_ms', 'stop_reason', 'seed', 'logits_hash'], lines[0]
 summary = summary['summary']
-assert list(summary) == ['jobs', 'errors', 'earlier', 'prefilled', 'reused', 'generated', 'seconds', 'tokens_per_second',
+assert list(summary) == ['jobs', 'errors', 'earlier', 'prefilled', 'reused', 'shared', 'generated', 'seconds', 'tokens_per_second',
                          'lanes', 'lane_occupancy', 'passes', 'rows_per_pass', 'tokens_per_pass', 'pool_hits',
                          'pool_misses', 'peak_resident_bytes'], summary
 assert summary['generated'] == 430 and summary['lanes'] == 4 and 0 < summary['lane_occupancy'] <= 1, summary
@@ -46,7 +46,7 @@ python3 - <<'END'
 import json
 for timed, plain in zip(open('timed'), open('ordered')):
     timed, plain = json.loads(timed), json.loads(plain)
-    assert list(timed)[len(plain):] == ['queue_ms', 'prefill_ms', 'first_token_ms', 'decode_ms', 'prefilled', 'reused', 'pool_reused']
+    assert list(timed)[len(plain):] == ['queue_ms', 'prefill_ms', 'first_token_ms', 'decode_ms', 'prefilled', 'reused', 'shared']
     assert {key: timed[key] for key in plain} == plain
 END
 

@@ -57,7 +57,12 @@ done
 ends 1 bench -m plain.tinyloop --loops 8 --schedule block:d=8,k=4 --require-speedup 1.1
 holds err 'below the 1.1 of --require-speedup'
 ends 0 bench -m flat.tinyloop --loops 8 --schedule wavefront:d=1 --require-speedup 2
-bench -m flat.tinyloop --loops 8 --csv --budget 0 >table.csv
+# One pair has no spread: no quartiles and no verdict for speculation.
+bench -m flat.tinyloop --loops 8 --csv --budget 0 >table.csv 2>warned
+holds warned 'a single pair of runs has no spread'
+[ -z "$(tail -n +3 table.csv | sed 's/"[^"]*"//' | cut -d , -f 3,4 | tr -d ,'\n')" ] || fail "$(cat table.csv)"
+bench -m flat.tinyloop --loops 8 --budget 0 --json >one.json 2>warned
+[ "$(value verdict one.json)" = plain ] || fail 'a verdict without a spread'
 [ "$(head -n 1 table.csv | tr -cd , | wc -c)" -eq 14 ] || fail 'columns'
 [ "$(wc -l <table.csv)" -gt 10 ] || fail 'no sweep'
 refused 2 --csv tl-bench-spec -m flat.tinyloop --json --csv prompts

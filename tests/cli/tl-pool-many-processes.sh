@@ -14,7 +14,7 @@ for round in 1 2 3; do
     line 1 | tl-pool-register --pool pool -m "$model" --threads 1 - >/dev/null & jobs+=($!)
   done
   for i in 1 2 3 4; do
-    tl-generate -m "$model" --pool pool --threads 1 -n 4 --temperature 0 --ignore-eos prompts >answer$i & jobs+=($!)
+    tl-generate -q -m "$model" --pool pool --threads 1 -n 4 --temperature 0 --ignore-eos prompts >answer$i & jobs+=($!)
   done
   for job in "${jobs[@]}"; do wait "$job" || fail "round $round: a process failed"; done
   for i in 1 2 3 4; do same plain answer$i; done

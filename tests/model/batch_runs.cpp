@@ -30,7 +30,7 @@ Forward make_forward(const Model& model, Ops& ops, const EngineSetting& setting,
 // What the statistics of the batch and of its answers have to do with each other.
 void check_statistics(const BatchRun& run, const BatchSetting& setting, std::int64_t loops) {
   const BatchStats& stats = run.stats;
-  std::int64_t generated = 0, prefilled = 0, reused = 0, rows = 0, errors = 0;
+  std::int64_t generated = 0, prefilled = 0, reused = 0, shared = 0, rows = 0, errors = 0;
   for (const BatchOutcome& outcome : run.outcomes) {
     const DecodeStats& own = outcome.answer.stats;
     generated += own.generated;
@@ -42,7 +42,9 @@ void check_statistics(const BatchRun& run, const BatchSetting& setting, std::int
     CHECK(own.loops_run == own.prompt_loops + own.rows);
     CHECK(own.passes == own.rows);  // one row in each pass that it took part in
     CHECK(outcome.queue_ms >= 0.0);
-    CHECK(outcome.pool_reused >= 0);
+    CHECK(outcome.shared >= 0);
+    CHECK(own.reused >= 0);
+    shared += outcome.shared;
   }
   CHECK(stats.jobs == std::ssize(run.outcomes));
   CHECK(stats.errors == errors);
@@ -53,6 +55,7 @@ void check_statistics(const BatchRun& run, const BatchSetting& setting, std::int
   CHECK(stats.generated == generated);
   CHECK(stats.prefilled >= prefilled);  // shared prefixes are nobody's own
   CHECK(stats.reused == reused);
+  CHECK(stats.shared == shared);
   CHECK(stats.decode_rows == rows);
   CHECK(stats.rows == stats.decode_rows + stats.prefilled * loops);
 }
@@ -181,7 +184,7 @@ void check_equal(const BatchOutcome& outcome, const Alone& alone) {
   CHECK(got.stats.loops_saved == expected.stats.loops_saved);
   CHECK(got.stats.rows == expected.stats.rows);
   if (got.stats.generated > 0) {
-    CHECK(got.stats.prefilled + got.stats.reused == expected.stats.prefilled);
+    CHECK(got.stats.prefilled + got.stats.reused + outcome.shared == expected.stats.prefilled);
   }
 }
 

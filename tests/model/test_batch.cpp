@@ -145,9 +145,9 @@ TEST_CASE("hundreds of random batches: no job knows that it has company") {
     check_equal(run, jobs, alone);
     jobs_run += run.stats.jobs;
     errors += run.stats.errors;
-    shared += run.stats.reused;
+    shared += run.stats.shared + run.stats.reused;
     for (const BatchOutcome& outcome : run.outcomes) {
-      from_pool += outcome.pool_reused;
+      from_pool += outcome.answer.stats.reused;
       saved += outcome.answer.stats.loops_saved;
     }
   }

@@ -142,16 +142,18 @@ TEST_CASE("a shared prefix is computed once, nested ones too") {
       const BatchRun none = run_batch(model, *ops, setting, jobs);
       check_equal(none, jobs, alone);
       CHECK(none.stats.prefilled == 3 * 22 + 6 * 39);
+      CHECK(none.stats.shared == 0);
       CHECK(none.stats.reused == 0);
       for (const BatchGrouping grouping : {BatchGrouping::prefix, BatchGrouping::key}) {
         setting.options.grouping = grouping;
         const BatchRun run = run_batch(model, *ops, setting, jobs);
         check_equal(run, jobs, alone);
         CHECK(run.stats.prefilled == 37 + 9 * 2);
-        CHECK(run.stats.reused == 3 * 20 + 6 * 37);
-        CHECK(run.of(3).answer.stats.reused == 20);
-        CHECK(run.of(4).answer.stats.reused == 37);
-        CHECK(run.of(4).pool_reused == 0);
+        CHECK(run.stats.shared == 3 * 20 + 6 * 37);
+        CHECK(run.stats.reused == 0);
+        CHECK(run.of(3).shared == 20);
+        CHECK(run.of(4).shared == 37);
+        CHECK(run.of(4).answer.stats.reused == 0);
       }
     }
   }
@@ -227,10 +229,10 @@ TEST_CASE("hits, crops and misses of a pool are counted, here and there") {
   const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
   const BatchRun run = run_batch(model, *ops, setting, jobs);
   check_equal(run, jobs, alone);
-  CHECK(run.of(0).pool_reused == 30);
-  CHECK(run.of(1).pool_reused == 30);
-  CHECK(run.of(2).pool_reused == 21);
-  CHECK(run.of(3).pool_reused == 0);
+  CHECK(run.of(0).answer.stats.reused == 30);
+  CHECK(run.of(1).answer.stats.reused == 30);
+  CHECK(run.of(2).answer.stats.reused == 21);
+  CHECK(run.of(3).answer.stats.reused == 0);
   CHECK(run.stats.prefilled == 0 + 5 + 1 + 10);
   CHECK(run.stats.pool_hits == 3);
   CHECK(run.stats.pool_misses == 1);
@@ -239,7 +241,7 @@ TEST_CASE("hits, crops and misses of a pool are counted, here and there") {
   CHECK(counts.hits == 3);
   CHECK(counts.misses == 1);
   setting.options.pool_crop = false;
-  CHECK(run_batch(model, *ops, setting, jobs).of(2).pool_reused == 0);
+  CHECK(run_batch(model, *ops, setting, jobs).of(2).answer.stats.reused == 0);
   damage_pool(setting);
   const BatchRun damaged = run_batch(model, *ops, setting, jobs);
   check_equal(damaged, jobs, alone);
@@ -271,8 +273,8 @@ TEST_CASE("of a shared prefix and a pool's entry the longer one is gone on from"
   const BatchRun shorter = run_batch(model, *ops, setting, jobs);
   check_equal(shorter, jobs, alone);
   CHECK(shorter.stats.prefilled == 3 + 4 * 5);
-  CHECK(shorter.of(0).answer.stats.reused == 20);
-  CHECK(shorter.of(0).pool_reused == 17);
+  CHECK(shorter.of(0).shared == 3);
+  CHECK(shorter.of(0).answer.stats.reused == 17);
   CHECK(shorter.stats.pool_hits == 4);
   fill_pool(model, *ops, setting, {jobs[3].prompt});
   const BatchRun longer = run_batch(model, *ops, setting, jobs);
@@ -281,7 +283,7 @@ TEST_CASE("of a shared prefix and a pool's entry the longer one is gone on from"
   CHECK(longer.stats.prefilled == 1 + 3 * 5);
   CHECK(longer.of(0).answer.stats.reused == 20);
   CHECK(longer.of(3).answer.stats.reused == 25);
-  CHECK(longer.of(3).pool_reused == 25);
+  CHECK(longer.of(3).answer.stats.reused == 25);
 }
 
 TEST_CASE("prefixes of enough jobs are registered before their jobs run") {
@@ -309,7 +311,7 @@ TEST_CASE("prefixes of enough jobs are registered before their jobs run") {
     CHECK(pool.size() == 1);
     CHECK(pool.cached_tokens() == 20);
     // The pool has it now for whoever comes.
-    for (const BatchOutcome& outcome : run.outcomes) CHECK(outcome.pool_reused == 20);
+    for (const BatchOutcome& outcome : run.outcomes) CHECK(outcome.answer.stats.reused == 20);
     setting.options.pool_min_share = 2;
     const BatchRun again = run_batch(own, *ops, setting, jobs);
     check_equal(again, jobs, alone);

@@ -36,8 +36,8 @@ struct BatchOutcome {
   Answer answer;
   std::string error;      // not empty: this job failed and the others go on; answer is void
   double queue_ms = 0.0;  // from being taken from the source to its first row
-  // Prompt positions that the pool held; answer.stats.reused counts those of other lanes too.
-  std::int64_t pool_reused = 0;
+  // Prompt positions that other jobs computed; those of the pool are in answer.stats.reused.
+  std::int64_t shared = 0;
 };
 
 enum class BatchSchedule { lockstep, continuous };
@@ -65,7 +65,7 @@ struct BatchOptions {
 struct BatchStats {
   std::int64_t jobs = 0, errors = 0;  // finished
   // Tokens; of a job that has to begin anew for want of memory, each time.
-  std::int64_t prefilled = 0, reused = 0, generated = 0;
+  std::int64_t prefilled = 0, reused = 0, shared = 0, generated = 0;
   std::int64_t passes = 0, rows = 0;  // rows / passes: rows per pass
   std::int64_t decode_rows = 0;       // of these rows, those of tokens being generated
   // Lanes with a row, summed over passes; / (passes * lanes): occupancy.

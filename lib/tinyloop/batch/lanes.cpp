@@ -66,7 +66,9 @@ void BatchLanes::start(PlannedJob job, SharedCache* base, std::size_t bytes) {
   KvCache& cache = lane.start->cache;
   lane.request.last = lane.start->last;
   const bool whole = lane.stream->begin_prompt(cache);
-  stats_.reused += cache.length();
+  const std::int64_t pooled = std::min(lane.start->pool_reused, cache.length());
+  stats_.reused += pooled;
+  stats_.shared += cache.length() - pooled;
   if (whole) {
     leaves_queue(lane);
     return settle(lane, forward_.head(lane.request.last));
@@ -336,9 +338,11 @@ void BatchLanes::end(Lane& lane, std::string error) {
   outcome.queue_ms = lane.queue_ms;
   if (error.empty()) outcome.answer = lane.stream->finish();
   if (error.empty() && outcome.answer.stats.generated > 0) {
-    outcome.pool_reused = lane.start->pool_reused;
+    std::int64_t& reused = outcome.answer.stats.reused;
+    outcome.shared = reused - std::min(reused, lane.start->pool_reused);
+    reused -= outcome.shared;
     if (caches_.count(*lane.start)) {
-      ++(outcome.pool_reused > 0 ? stats_.pool_hits : stats_.pool_misses);
+      ++(lane.start->pool_reused > 0 ? stats_.pool_hits : stats_.pool_misses);
     }
   }
   ++stats_.jobs;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <limits>
 
 #include "tinyloop/error.h"
 #include "tinyloop/random.h"
@@ -56,8 +57,11 @@ double Score::sum() const {
 }
 
 double Score::perplexity() const {
-  if (log_probabilities.empty()) return 1.0;
-  return exact_exp(-sum() / static_cast<double>(log_probabilities.size()));
+  using Limits = std::numeric_limits<double>;
+  if (log_probabilities.empty()) return Limits::quiet_NaN();
+  const double entropy = -sum() / static_cast<double>(log_probabilities.size());
+  // The greatest double is exp of this.
+  return entropy > 709.782712893384 ? Limits::infinity() : exact_exp(entropy);
 }
 
 Score score(Forward& forward, KvCache& cache, std::span<const TokenId> ids, std::int64_t chunk,

@@ -17,7 +17,9 @@ struct Score {
   // Natural logarithm of the probability of ids[i + 1] after ids[0..i]; one fewer than ids.
   std::vector<double> log_probabilities;
   double sum() const;
-  double perplexity() const;  // exp(-sum / count); 1 for a single id
+  // exp(-sum / count): infinite beyond the range of doubles, NaN for a single id, which nothing
+  // predicts.
+  double perplexity() const;
 };
 
 // What score() hands out on the way, all of it optional.

@@ -3,6 +3,7 @@
 #include "tinyloop/measure/speculation_bench.h"
 
 #include <algorithm>
+#include <limits>
 #include <cassert>
 #include <chrono>
 
@@ -82,8 +83,11 @@ class Bench {
     }
     for (BenchArm& arm : report_.arms) {
       arm.median = quantile(arm.ratios, 0.5);
-      arm.low = quantile(arm.ratios, 0.25);
-      arm.high = quantile(arm.ratios, 0.75);
+      // One pair has no spread.
+      const bool spread = arm.ratios.size() > 1;
+      constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+      arm.low = spread ? quantile(arm.ratios, 0.25) : kNone;
+      arm.high = spread ? quantile(arm.ratios, 0.75) : kNone;
       arm.tokens_per_second = quantile(arm.rates, 0.5);
     }
     report_.plain.median = report_.plain.low = report_.plain.high = 1.0;

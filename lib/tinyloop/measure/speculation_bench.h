@@ -28,12 +28,13 @@ struct BenchArm {
   std::vector<double> ratios;  // plain's cost over this one's, in the same order
   std::vector<double> rates;   // tokens a second after the first one, in the same order
   DecodeStats totals;          // counts summed over the runs
-  // Of the ratios: median, and the quartiles as their spread.
+  // Of the ratios: median, and the quartiles as their spread; NaN of a single ratio, which has none.
   double median = 0.0, low = 0.0, high = 0.0;
   double tokens_per_second = 0.0;  // median of the rates
   bool dropped = false;            // after some repeat, to keep within the budget
 
-  // Faster than plain decoding in three of four pairs: a high median alone may be chance.
+  // Faster than plain decoding in three of four pairs: a high median alone may be chance, and so
+  // may a single pair.
   bool steady() const { return low > 1.0; }
   bool pays(double threshold) const { return steady() && median > threshold; }
 };

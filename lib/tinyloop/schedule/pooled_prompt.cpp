@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tinyloop/error.h"
+#include "tinyloop/schedule/answer_stream.h"
 #include "tinyloop/schedule/elapsed.h"
 #include "tinyloop/schedule/prefill.h"
 #include "tinyloop/schedule/prefix_cache.h"
@@ -137,12 +138,20 @@ void PooledPrompt::give_up(const std::string& why) {
 
 void PooledPrompt::share() {
   if (ids_.empty()) return;
-  const std::span<const TokenId> shared = ids_.first(ids_.size() - 1);
+  checked_length(ids_, forward_.model().config());
+  shares_ = true;
   const auto read = [&] {
-    if (cache_.length() >= static_cast<std::int64_t>(shared.size())) return;
+    if (!last_.empty()) return;
+    const auto length = static_cast<std::int64_t>(ids_.size());
+    if (cache_.length() == length) cache_.crop(length - 1);
     const Clock::time_point start = Clock::now();
-    prefill(forward_, cache_, shared, chunk_);
-    prefill_ms_ += milliseconds_since(start);
+    shared_ = length - cache_.length();
+    prefill(forward_, cache_, ids_, chunk_);
+    const std::span<const float> inputs = forward_.head_inputs();
+    const auto hidden = static_cast<std::size_t>(forward_.model().config().hidden);
+    last_.assign(inputs.end() - static_cast<std::ptrdiff_t>(hidden), inputs.end());
+    shared_ms_ = milliseconds_since(start);
+    prefill_ms_ += shared_ms_;
   };
   try {
     read();
@@ -201,6 +210,16 @@ Answer PooledPrompt::answer(const Sampler& sampler, const DecodeRequest& request
     if (match_.snapshot) report_.loops = match_.snapshot->identity().loops;
   }
   cache_bytes_ = cache.bytes();
+  if (shares_) {
+    DecodeStats& stats = result.stats;
+    const std::int64_t loops = shared_ * forward_.plan().loops;
+    stats.reused = std::min(stats.reused, std::exchange(first_, false) ? match_.length : 0);
+    stats.prefilled += std::exchange(shared_, 0);
+    stats.prompt_loops += loops;
+    stats.loops_run += loops;
+    stats.prefill_ms += shared_ms_;
+    stats.first_token_ms += std::exchange(shared_ms_, 0.0);
+  }
   result.stats.prefill_ms += lookup_ms_;
   result.stats.first_token_ms += lookup_ms_;
   result.stats.prompt_loops += missing_loops_;

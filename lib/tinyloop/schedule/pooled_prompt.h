@@ -51,7 +51,8 @@ class PooledPrompt {
   PooledPrompt(Forward& forward, KvMode mode, std::span<const TokenId> ids, std::int64_t chunk,
                PoolUse use);
 
-  // Computes what all answers share; of use before the first of several.
+  // Reads the prompt for all answers; of use before the first of several. Its work is counted in
+  // the first answer's statistics, and what the others find is no work and not reused.
   void share();
   // As tinyloop::generate(); request.prompt, chunk, last and prompt_read are set here. After
   // `final_answer` no other one may be asked for.
@@ -87,6 +88,10 @@ class PooledPrompt {
   KvCache cache_;
   std::size_t cache_bytes_ = 0;
   bool used_ = false;                    // an answer began with what was found
+  bool shares_ = false;                  // share() was called
+  bool first_ = true;                    // no answer is out since
+  std::int64_t shared_ = 0;              // positions that it computed, not yet counted
+  double shared_ms_ = 0.0;               // and the time that it took
   std::optional<KvCache> prompt_cache_;  // the prompt alone, to be published
   std::vector<float> last_;
 };
