@@ -33,3 +33,10 @@ generate --init-state zero all >plain
 generate --init-state zero --pool pool all >pooled
 same plain pooled
 [ "$(hits)" = 'miss miss miss' ] || fail "$(hits)"
+
+# Also where no id is wanted: the prompt is read and added.
+echo 9 8 7 6 5 >unread
+tl-generate -m "$model" -n 0 --pool nothing --pool-add --stats=stats unread >/dev/null
+[ "$(value prefilled stats) $(value generated stats) $(value pool_hit stats)" = '5 0 miss' ] || fail "$(cat stats)"
+tl-generate -m "$model" -n 1 --pool nothing --stats=stats unread >/dev/null
+[ "$(value pool_hit stats)" = whole ] || fail 'the prompt was not added'

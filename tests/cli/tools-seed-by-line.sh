@@ -39,7 +39,9 @@ done
 # A run that was begun with it goes on with it.
 seq 3000 | sed 's|.*|1 2 3|' >many
 tl-batch "${model[@]}" --seed 7 --seed-by-line many >wanted
-{ timeout -s KILL 0.15 tl-batch "${model[@]}" --seed 7 --seed-by-line --threads 1 -o out.ids many; } 2>/dev/null || true
+tl-batch "${model[@]}" --seed 7 --seed-by-line --threads 1 -o out.ids many &
+sleep 0.15
+{ kill -9 $! && wait $!; } 2>/dev/null || true  # timeout -s KILL would not wait for it
 if [ -s out.ids.journal ]; then
   refused 2 "--seed-by-line was 'true' when it was begun, and is 'false' now" \
     tl-batch "${model[@]}" --seed 7 --continue -o out.ids many

@@ -7,8 +7,12 @@
 
 #include <sched.h>
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
 #include <system_error>
 
+#include "tinyloop/cpu/cpu_quota.h"
 #include "tinyloop/error.h"
 
 namespace tinyloop {
@@ -28,6 +32,12 @@ void pause_briefly() {
 }  // namespace
 
 int WorkerThreads::usable_cpus() {
+  const std::optional<double> quota = cpu_quota();
+  const int cpus = cpus_in_mask();
+  return quota ? std::clamp(static_cast<int>(std::ceil(*quota)), 1, cpus) : cpus;
+}
+
+int WorkerThreads::cpus_in_mask() {
   cpu_set_t mask;
   CPU_ZERO(&mask);
   if (sched_getaffinity(0, sizeof mask, &mask) == 0) return CPU_COUNT(&mask);

@@ -46,10 +46,12 @@ class WorkerThreads {
     return {items * share / shares, items * (share + 1) / shares};
   }
 
-  // CPUs in this process's affinity mask.
+  // CPUs in this process's affinity mask, or fewer where a control group grants less of their time
+  // (rounded up).
   static int usable_cpus();
 
  private:
+  static int cpus_in_mask();
   using Call = void (*)(const void* context, int share);
   // Twice the latest round in which somebody took the share, and one more if it is done.
   struct alignas(64) Share {

@@ -45,7 +45,7 @@ std::string follow_links(const std::string& path) {
   return path;
 }
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(follow_links(path_)) {
+AtomicFile::AtomicFile(std::string path, bool shared) : path_(std::move(path)), final_(follow_links(path_)) {
   if (path_.empty()) throw Error(ErrorKind::io, "the name of the output file is empty");
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0) {
@@ -53,6 +53,8 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), final_(follow
     if (!S_ISREG(status.st_mode)) {
       throw Error(ErrorKind::io, "{}: is not a regular file, so it cannot be replaced", path_);
     }
+    // The folder's permission would do, but a file that is read only is so for a reason.
+    if (!shared && ::faccessat(AT_FDCWD, path_.c_str(), W_OK, AT_EACCESS) != 0) fail(errno);
   }
   if (!create_nameless()) create_temporary();
   buffer_.reserve(kBuffer);
@@ -161,7 +163,19 @@ void AtomicFile::sync_folder() const {
   ::close(folder);
 }
 
+void AtomicFile::take_mode_of_replaced() const {
+  struct stat status {};
+  if (::stat(final_.c_str(), &status) != 0) return;
+  // Only root may give a file away; a member of the group may keep that.
+  if (::fchown(descriptor_, status.st_uid, status.st_gid) != 0 &&
+      ::fchown(descriptor_, static_cast<uid_t>(-1), status.st_gid) != 0) {
+    status.st_mode &= static_cast<mode_t>(~(S_ISUID | S_ISGID));
+  }
+  if (::fchmod(descriptor_, status.st_mode & 07777) != 0) fail(errno);
+}
+
 void AtomicFile::commit() {
+  take_mode_of_replaced();
   sync();
   if (temporary_.empty()) take_temporary_name();
   const int lock = close_but_keep_lock();

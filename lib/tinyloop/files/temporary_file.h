@@ -23,10 +23,12 @@ class AtomicFile {
   // files, FOLDER/.tmp.<pid>.<n>, locked (flock) while it has that name, so that a left-over of a
   // killed process can be told from a file in the making. An existing regular file under `path` is
   // replaced by commit() and untouched until then; a symbolic link keeps being one, and its
-  // target is replaced or made; one that leads to itself is replaced. Throws Error(io) naming
-  // `path` and the cause, also where `path` is a folder, device or pipe (renaming over /dev/null
-  // would remove it).
-  explicit AtomicFile(std::string path);
+  // target is replaced or made; one that leads to itself is replaced. The new file gets the mode of
+  // the one that it replaces and, where that is allowed, its owner. Throws Error(io) naming `path`
+  // and the cause, also where `path` is a folder, device or pipe (renaming over /dev/null would
+  // remove it), or a file that this user may not write. `shared`: whoever may write in the folder
+  // may replace it all the same.
+  explicit AtomicFile(std::string path, bool shared = false);
   ~AtomicFile();  // without commit(): closes and removes the temporary file
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -56,6 +58,7 @@ class AtomicFile {
   int link_to(const std::string& name) const;  // errno, or 0
   void flush();
   void write_all(const std::byte* bytes, std::size_t count, std::int64_t offset);
+  void take_mode_of_replaced() const;
   int close_but_keep_lock();
   void sync_folder() const;
   [[noreturn]] void fail(int error) const;

@@ -88,9 +88,9 @@ struct TensorPlan {
 class TensorFileWriter {
  public:
   // Metadata values that are known only at the end must be given here at their final length (see
-  // set_metadata).
+  // set_metadata). `shared`: as AtomicFile's.
   TensorFileWriter(std::string path, std::vector<TensorPlan> tensors,
-                   std::map<std::string, std::string> metadata);
+                   std::map<std::string, std::string> metadata, bool shared = false);
   ~TensorFileWriter();
   TensorFileWriter(const TensorFileWriter&) = delete;
   TensorFileWriter& operator=(const TensorFileWriter&) = delete;

@@ -79,8 +79,8 @@ struct TensorFileWriter::State : Layout {
   std::uint64_t filled = 0;  // bytes of it that are there
   bool synced = false;
 
-  State(std::string path, Layout layout)
-      : Layout(std::move(layout)), header(header_text()), file(std::move(path)) {}
+  State(std::string path, Layout layout, bool shared)
+      : Layout(std::move(layout)), header(header_text()), file(std::move(path), shared) {}
 
   // Steps over what is complete: tensors of no bytes, and padding, which is written here.
   void advance() {
@@ -97,9 +97,9 @@ struct TensorFileWriter::State : Layout {
 };
 
 TensorFileWriter::TensorFileWriter(std::string path, std::vector<TensorPlan> tensors,
-                                   std::map<std::string, std::string> metadata)
-    : state_(std::make_unique<State>(std::move(path),
-                                     Layout(std::move(tensors), std::move(metadata)))) {
+                                   std::map<std::string, std::string> metadata, bool shared)
+    : state_(std::make_unique<State>(
+          std::move(path), Layout(std::move(tensors), std::move(metadata)), shared)) {
   State& state = *state_;
   if (state.header.size() > kLongestHeader) {
     throw Error(ErrorKind::data, "{}: too many tensors for a safetensors header",

@@ -237,7 +237,7 @@ std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
   std::vector<TensorPlan> plans =
       plans_of(shape, static_cast<std::int64_t>(content.ids.size()),
                static_cast<std::int64_t>(content.last.size()), states, !content.kept.empty());
-  auto writer = std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata));
+  auto writer = std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata), true);
   writer->append(std::as_bytes(content.ids));
   writer->append(std::as_bytes(content.last));
   std::vector<std::byte> plane(static_cast<std::size_t>(shape.plane_bytes()));

@@ -217,7 +217,7 @@ FoundSettings PoolFolder::settings() const {
 }
 
 void PoolFolder::set_settings(const PoolSettings& settings) const {
-  AtomicFile file(settings_path());
+  AtomicFile file(settings_path(), true);
   file.write(settings_text(settings));
   file.commit();
 }

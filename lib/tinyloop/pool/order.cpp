@@ -166,7 +166,7 @@ std::vector<EntryKey> updated_order(std::vector<EntryKey> present,
 }
 
 void write_order(const std::string& path, const Order& order) {
-  AtomicFile file(path);
+  AtomicFile file(path, true);
   file.write(OrderText(order).whole());
   file.commit();
 }

@@ -241,7 +241,7 @@ void PoolUses::Lock::write(const PoolCounts& counts) {
   const std::int64_t next = std::max(log_generation(contents(uses_.log_path())),
                                      parse_sum(contents(uses_.sum_path())).generation) +
                             1;
-  AtomicFile sum(uses_.sum_path());
+  AtomicFile sum(uses_.sum_path(), true);
   sum.write(fmt::format("{}\ntotal {} {} {} {} {}\n", kSumFormat, next, counts.hits, counts.misses,
                         counts.reused, counts.order));
   for (const auto& [key, use] : counts.entries) {

@@ -175,6 +175,12 @@ Answer PooledPrompt::generate(const Sampler& sampler, DecodeRequest request, boo
       shown = std::max(shown, seen);
     };
   }
+  // An answer of no tokens reads no prompt, but one that is to be added must be read.
+  if (use_.add && request.stop.max_tokens == 0 && match_.kind != MatchKind::whole && !used_) {
+    share();
+    prompt_cache_.emplace(cache_.fork());
+    note_use();
+  }
   const bool had_cache = cache_.length() > 0;
   try {
     return answer(sampler, request, schedule, final_answer);
@@ -203,12 +209,7 @@ Answer PooledPrompt::answer(const Sampler& sampler, const DecodeRequest& request
   }
   Answer result = tinyloop::generate(forward_, cache, sampler, own, schedule);
   // An answer of no tokens needs no prompt.
-  if (result.stats.generated > 0) {
-    used_ = true;
-    report_.kind = match_.kind;
-    report_.reused = match_.length;
-    if (match_.snapshot) report_.loops = match_.snapshot->identity().loops;
-  }
+  if (result.stats.generated > 0) note_use();
   cache_bytes_ = cache.bytes();
   if (shares_) {
     DecodeStats& stats = result.stats;
@@ -227,6 +228,13 @@ Answer PooledPrompt::answer(const Sampler& sampler, const DecodeRequest& request
   lookup_ms_ = 0.0;  // the first answer's, as the loops
   missing_loops_ = 0;
   return result;
+}
+
+void PooledPrompt::note_use() {
+  used_ = true;
+  report_.kind = match_.kind;
+  report_.reused = match_.length;
+  if (match_.snapshot) report_.loops = match_.snapshot->identity().loops;
 }
 
 PoolReport PooledPrompt::finish() {

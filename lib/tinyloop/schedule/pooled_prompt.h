@@ -71,6 +71,7 @@ class PooledPrompt {
   void give_up(const std::string& why);
   Answer answer(const Sampler& sampler, const DecodeRequest& request, const Schedule& schedule,
                 bool final_answer);
+  void note_use();
   void publish();
   void note(const std::string& warning) {
     if (report_.warning.empty()) report_.warning = warning;

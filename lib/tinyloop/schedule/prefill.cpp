@@ -9,6 +9,29 @@
 
 namespace tinyloop {
 
+namespace {
+
+// The logits of every row, some rows at a time: those of a whole chunk would take its length times
+// the vocabulary. Later rows of a coda find what earlier ones left there.
+std::span<const float> leave_all(Forward& forward, std::span<const Row> rows,
+                                 const PrefillHooks& hooks) {
+  constexpr std::int64_t kLogits = std::int64_t{1} << 22;
+  const auto most = static_cast<std::size_t>(
+      std::max<std::int64_t>(16, kLogits / forward.model().config().vocab));
+  std::span<const float> logits;
+  std::vector<std::int32_t> wanted;
+  for (std::size_t first = 0; first < rows.size(); first += most) {
+    const std::span<const Row> some = rows.subspan(first, std::min(most, rows.size() - first));
+    wanted.resize(some.size());
+    std::iota(wanted.begin(), wanted.end(), 0);
+    logits = forward.leave(some, wanted);
+    hooks.all_logits(some.front().position, logits);
+  }
+  return logits;
+}
+
+}  // namespace
+
 std::span<const float> prefill(Forward& forward, KvCache& cache, std::span<const TokenId> ids,
                                std::int64_t chunk, const PrefillHooks& hooks) {
   const std::int64_t most = std::min<std::int64_t>(forward.max_rows(), forward.slots());
@@ -17,7 +40,6 @@ std::span<const float> prefill(Forward& forward, KvCache& cache, std::span<const
   assert(cache.length() < end);
   std::span<const float> logits;
   std::vector<Row> rows;
-  std::vector<std::int32_t> wanted;
   for (std::int64_t begin = cache.length(); begin < end; begin = cache.length()) {
     const std::int64_t stop = std::min(begin + chunk, end);
     cache.reserve(stop);
@@ -31,15 +53,12 @@ std::span<const float> prefill(Forward& forward, KvCache& cache, std::span<const
       forward.pass(rows);
       if (hooks.after_loop) hooks.after_loop(rows);
     }
-    wanted.clear();
     if (hooks.all_logits) {
-      wanted.resize(rows.size());
-      std::iota(wanted.begin(), wanted.end(), 0);
-    } else if (stop == end) {
-      wanted.push_back(static_cast<std::int32_t>(rows.size()) - 1);
+      logits = leave_all(forward, rows, hooks);
+    } else {
+      const auto last = static_cast<std::int32_t>(rows.size()) - 1;
+      logits = forward.leave(rows, {&last, stop == end ? std::size_t{1} : std::size_t{0}});
     }
-    logits = forward.leave(rows, wanted);
-    if (hooks.all_logits) hooks.all_logits(begin, logits);
     cache.commit(stop);
   }
   return logits.last(static_cast<std::size_t>(forward.model().config().vocab));

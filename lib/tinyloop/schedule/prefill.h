@@ -18,8 +18,8 @@ struct PrefillHooks {
   // After each loop of each chunk; the rows' `loop` tells which. May call forward.states, gates and
   // leave.
   std::function<void(std::span<const Row> rows)> after_loop;
-  // After the last loop of each chunk: logits [rows][vocab] of positions first_position,
-  // first_position + 1, ... Setting it makes the head run on every position.
+  // After the last loop of each chunk, once or several times: logits [rows][vocab] of positions
+  // first_position, first_position + 1, ... Setting it makes the head run on every position.
   std::function<void(std::int64_t first_position, std::span<const float> logits)> all_logits;
 };
 
