@@ -23,6 +23,11 @@ UP_TO_OPS = ('files/', 'model/packed_matrix.h', 'device/')
 SELECTOR = 'lib/tinyloop/backend.cpp'
 SELECTOR_HEADER = 'backend.h'
 
+# What is one module in two headers: the second completes a private class of the first.
+ONE_MODULE = {('lib/tinyloop/engine/forward', 'lib/tinyloop/engine/forward_memory'),
+              ('lib/tinyloop/files/token_arrays', 'lib/tinyloop/files/token_lines'),
+              ('lib/tinyloop/schedule/prefix_cache', 'lib/tinyloop/schedule/resume')}
+
 SOURCES = {'.h', '.cpp', '.cu', '.cuh', '.inc'}
 COUNTED = SOURCES | {'.py', '.sh'}
 LONGEST = 500
@@ -99,8 +104,23 @@ def faults_of(root, path):
             yield f'{name}:{line}: {what}: {match.group(0).strip()}'
 
 
+def mutual(root):
+    """Pairs of modules (a header and a source of one stem) that include each other."""
+    included = {}
+    for path in sorted((root / LIB).rglob('*')):
+        if path.suffix in SOURCES:
+            name = path.relative_to(root).as_posix().rsplit('.', 1)[0]
+            text = path.read_text(encoding='utf-8', errors='replace')
+            included.setdefault(name, set()).update(
+                'lib/' + header.rsplit('.', 1)[0] for header in INCLUDE.findall(text))
+    for name, others in sorted(included.items()):
+        for other in sorted(others):
+            if name < other and name in included.get(other, ()) and (name, other) not in ONE_MODULE:
+                yield f'{name}: it and {other} include each other'
+
+
 def main(root):
-    faults = []
+    faults = list(mutual(root))
     files = 0
     for folder in ('lib', 'tools', 'cuda', 'tests', 'scripts'):
         for path in sorted((root / folder).rglob('*')):

@@ -47,6 +47,8 @@ plant cuda/ops.cu '#include "tinyloop/engine/forward.h"' && finds 'may not inclu
 plant tools/tl-x.cpp '#include "tinyloop/cpu/kernels.h"' && finds 'may not include "tinyloop/cpu/kernels.h"'
 plant lib/tinyloop/error.h '#include "tinyloop/files/tensor_file.h"' && finds 'may not include "tinyloop/files/tensor_file.h"'
 plant lib/tinyloop/files/x.cpp '#include "cli.h"' && finds 'may not include "cli.h"'
+plant lib/tinyloop/kv/a.h '#include "tinyloop/kv/b.h"' && plant lib/tinyloop/kv/b.cpp '#include "tinyloop/kv/b.h"\n#include "tinyloop/kv/a.h"' &&
+  finds 'lib/tinyloop/kv/a: it and lib/tinyloop/kv/b include each other'
 plant lib/x.h '' && finds 'sources lie below lib/tinyloop/'
 plant lib/tinyloop/pool/folder.h '#include "tinyloop/kv/kv_cache.h"' && finds 'may not include "tinyloop/kv/kv_cache.h"'
 plant lib/tinyloop/pool/folder.h '#include "tinyloop/device/ops.h"' && finds 'may not include "tinyloop/device/ops.h"'

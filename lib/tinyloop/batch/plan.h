@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "tinyloop/batch/generate_batch.h"
+#include "tinyloop/batch/job.h"
 
 namespace tinyloop {
 

@@ -9,7 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "tinyloop/schedule/decode.h"
+#include "tinyloop/sampling/sampler.h"
+#include "tinyloop/schedule/request.h"
 
 namespace tinyloop {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "tinyloop/schedule/decode.h"
+#include "tinyloop/schedule/request.h"
 #include "tinyloop/schedule/exit_rule.h"
 
 namespace tinyloop {

@@ -11,7 +11,8 @@
 #include "tinyloop/kv/cache_identity.h"
 #include "tinyloop/kv/kv_cache.h"
 #include "tinyloop/kv/snapshot.h"
-#include "tinyloop/schedule/decode.h"
+#include "tinyloop/sampling/sampler.h"
+#include "tinyloop/schedule/request.h"
 #include "tinyloop/token.h"
 
 namespace tinyloop {

@@ -14,7 +14,7 @@
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/kv/cache_identity.h"
 #include "tinyloop/kv/kv_cache.h"
-#include "tinyloop/schedule/decode.h"
+#include "tinyloop/schedule/request.h"
 #include "tinyloop/schedule/prefill.h"
 #include "tinyloop/token.h"
 
