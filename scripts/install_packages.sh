@@ -5,7 +5,7 @@
 set -euo pipefail
 
 packages=(g++ meson ninja-build pkg-config libfmt-dev libcli11-dev doctest-dev
-  nlohmann-json3-dev libxxhash-dev mandoc python3)
+  nlohmann-json3-dev libxxhash-dev libpcre2-dev libutf8proc-dev mandoc python3)
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "install_packages: not a Debian system; needed are what Debian calls: ${packages[*]}" >&2

@@ -20,6 +20,7 @@
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/parse_number.h"
+#include "tinyloop/text/tokenizer_json.h"
 
 namespace {
 
@@ -114,6 +115,27 @@ std::string as_text(const ImportReport& report) {
   return text;
 }
 
+// What the folder's tokenizer.json says. A model is of use without it, so what this program cannot
+// read is told and left out.
+std::optional<Vocabulary> vocabulary_of(const std::string& folder, const ImportOptions& request) {
+  const std::string path = (std::filesystem::path(folder) / "tokenizer.json").string();
+  std::error_code unknown;
+  if (!std::filesystem::exists(path, unknown)) return {};
+  const std::int64_t ids = import_config(folder, request.looped).vocab;
+  try {
+    Vocabulary vocabulary = read_tokenizer_json(path);
+    if (vocabulary.size() <= ids) {
+      vocabulary.pad(ids);
+      return vocabulary;
+    }
+    cli::warn(fmt::format("{}: has {} tokens, the model {}; it is left out", path,
+                          vocabulary.size(), ids));
+  } catch (const Error& error) {
+    cli::warn(fmt::format("{}; the model gets no vocabulary", error.what()));
+  }
+  return {};
+}
+
 int convert(Options& options, bool progress) {
   std::error_code unreadable;  // import_checkpoint tells
   for (const auto& entry : std::filesystem::directory_iterator(options.folder, unreadable)) {
@@ -125,6 +147,9 @@ int convert(Options& options, bool progress) {
   if (options.loop_layers) {
     parse_range(*options.loop_layers, options.looped);
     request.looped = options.looped;
+  }
+  if (const auto vocabulary = vocabulary_of(options.folder, request)) {
+    request.vocabulary = vocabulary->serialize();
   }
   request.progress = [progress](std::int64_t done, std::int64_t total) {
     if (stop_signal != 0) throw Interrupted{};

@@ -3,7 +3,10 @@
 // tl-inspect(1). Parses, calls the library, prints; what is computed lives in lib/.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "answer_json.h"
@@ -16,6 +19,7 @@
 #include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/measure/score.h"
+#include "tinyloop/text/vocabulary.h"
 
 namespace {
 
@@ -89,6 +93,7 @@ struct Summary {
   std::vector<Part> parts;
   std::int64_t length = 0, positions = 0;  // asked for; kept after the window
   Part total{"total"};
+  std::optional<Vocabulary> vocabulary{};
 };
 
 Summary summarise(const Options& options, const Model& model) {
@@ -97,6 +102,9 @@ Summary summarise(const Options& options, const Model& model) {
   if (options.length > context) {
     throw Error(ErrorKind::usage, "--length {} is beyond the model's context of {}", options.length,
                 context);
+  }
+  if (!model.vocabulary().empty()) {
+    summary.vocabulary = Vocabulary::parse(model.vocabulary(), model.path());
   }
   summary.length = options.length == 0 ? context : options.length;
   summary.positions = summary.length;
@@ -108,6 +116,41 @@ Summary summarise(const Options& options, const Model& model) {
     summary.total.bytes += part.bytes;
   }
   return summary;
+}
+
+std::string_view kind_of(const Vocabulary& vocabulary) {
+  if (vocabulary.kind == VocabularyKind::unigram) return "Unigram";
+  return vocabulary.byte_level ? "byte-level BPE" : "BPE of characters";
+}
+
+// How many ids have a text; the model may have more.
+std::int64_t texts_of(const Vocabulary& vocabulary) {
+  return std::count_if(vocabulary.tokens.begin(), vocabulary.tokens.end(),
+                       [](const VocabularyToken& token) { return !token.text.empty(); });
+}
+
+std::string as_text(const Vocabulary& vocabulary) {
+  const auto id = [](const std::optional<TokenId>& given) {
+    return given ? fmt::format("{}", *given) : std::string("none");
+  };
+  std::string text = fmt::format("tokenizer     {}, {} tokens, {} of them added\n",
+                                 kind_of(vocabulary), texts_of(vocabulary), vocabulary.added.size());
+  text += fmt::format("begin, end    {}, {}\n", id(vocabulary.bos), id(vocabulary.eos));
+  text += fmt::format("template      {}\n", vocabulary.chat_template.empty()
+                                                ? std::string("none")
+                                                : excerpt(vocabulary.chat_template));
+  return text;
+}
+
+std::string as_json(const Vocabulary& vocabulary) {
+  const auto id = [](const std::optional<TokenId>& given) {
+    return given ? fmt::format("{}", *given) : std::string("null");
+  };
+  return fmt::format(
+      ",\"tokenizer\":{{\"kind\":{},\"tokens\":{},\"added\":{},\"bos\":{},\"eos\":{},"
+      "\"chat_template\":{}}}",
+      json_string(kind_of(vocabulary)), texts_of(vocabulary), vocabulary.added.size(),
+      id(vocabulary.bos), id(vocabulary.eos), json_string(vocabulary.chat_template));
 }
 
 std::string as_text(const Summary& summary) {
@@ -122,6 +165,7 @@ std::string as_text(const Summary& summary) {
   text += fmt::format("hidden        {}, ffn {}, {} heads of {}, {} kv heads\n", c.hidden, c.ffn,
                       c.heads, c.head_dim, c.kv_heads);
   text += fmt::format("vocabulary    {}\n", c.vocab);
+  if (summary.vocabulary) text += as_text(*summary.vocabulary);
   text += fmt::format("context       {} positions\n", c.context);
   text += fmt::format("end ids       {}\n",
                       c.end_ids.empty() ? "none" : fmt::format("{}", fmt::join(c.end_ids, " ")));
@@ -171,6 +215,7 @@ std::string as_json(const Summary& summary) {
       "\"context\":{},\"end_ids\":[{}],\"exit_gate\":{}",
       c.hidden, c.ffn, c.heads, c.kv_heads, c.head_dim, c.vocab, c.context,
       fmt::join(c.end_ids, ","), c.exit_gate);
+  if (summary.vocabulary) text += as_json(*summary.vocabulary);
   text += fmt::format(",\"layer_type\":\"{}\",\"embedding_type\":\"{}\",\"parts\":[",
                       name_of(summary.model.layers()[0].qkv.type),
                       name_of(summary.model.embedding().type));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a token is. Nothing here knows text: a tokenizer lives outside tinyloop.
+// What a token is. Nothing here knows text: that is lib/text's business.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@ echo '1 2 3' >in
 seq 100 >many
 
 # Every option that takes a value, as --help shows it: "--name WORD", not "--name" and not "--name [=FILE]".
-for tool in tl-batch tl-bench-spec tl-bench-speed tl-convert tl-generate tl-inspect tl-pool-evict tl-pool-list tl-pool-register tl-score; do
+for tool in tl-batch tl-bench-spec tl-bench-speed tl-convert tl-detokenize tl-generate tl-inspect tl-pool-evict tl-pool-list tl-pool-register tl-score tl-tokenize; do
   "$tool" --help | sed -n -E 's/^  (-[a-z],)?(--[a-z-]+)(:| )[^ [].*/\2/p' >options
   grep -q . options || fail "$tool has no options?"
   while read -r option; do

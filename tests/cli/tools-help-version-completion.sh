@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # U-20: --help, --version and --completion bash go to stdout, succeed and need no model.
 . "$EXPECT"
-for tool in tl-batch tl-bench-speed tl-convert tl-generate tl-inspect tl-score; do
+for tool in tl-batch tl-bench-speed tl-convert tl-detokenize tl-generate tl-inspect tl-score tl-tokenize; do
   ends 0 "$tool" --help
   [ ! -s err ] || fail "$tool --help wrote on stderr"
   holds out "$tool"

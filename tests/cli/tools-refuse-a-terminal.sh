@@ -15,6 +15,10 @@ for tool in tl-batch tl-generate tl-score 'tl-inspect --trace'; do
   [ ! -s out ] && [ "$(wc -l <err)" -eq 1 ] || fail "$tool: $(cat out err)"
   holds err "'-'"
 done
+for tool in tl-tokenize tl-detokenize; do
+  ends 2 on_terminal $tool --tokenizer "$CASES/../text/byte_level.json"
+  holds err "'-'"
+done
 echo '1 2 3' | tl-generate -m "$MODELS/m.tinyloop" -n 4 --temperature 0 >wanted
 ends 0 on_terminal tl-generate -m "$MODELS/m.tinyloop" -n 4 --temperature 0 -
 same wanted out

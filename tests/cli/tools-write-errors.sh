@@ -24,6 +24,8 @@ for what in full closed; do
   $what tl-score -m "$model" prompts
   $what tl-inspect -m "$model"
   $what tl-inspect -m "$model" --trace prompts
+  $what tl-tokenize --tokenizer "$CASES/../text/byte_level.json" prompts
+  $what tl-detokenize --tokenizer "$CASES/../text/byte_level.json" prompts
   $what tl-generate --help
   $what tl-convert --version
   $what tl-bench-speed -q --shape dim=16,ffn=16,heads=1,layers=1,vocab=16 --threads 1 --array 1 --only limits --repeats 1

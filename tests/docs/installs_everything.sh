@@ -15,7 +15,7 @@ find_one() { # NAME: the only installed file of that name
   [ "$(wc -l <<<"$found")" -eq 1 ] && [ -n "$found" ] || { echo "installed as $1: ${found:-nothing}"; exit 1; }
   echo "$found"
 }
-for tool in tl-batch tl-bench-speed tl-convert tl-generate tl-inspect tl-score; do
+for tool in tl-batch tl-bench-speed tl-convert tl-detokenize tl-generate tl-inspect tl-score tl-tokenize; do
   [ "$(find root -type f -path "*/bin/$tool" -perm -u+x | wc -l)" -eq 1 ] || { echo "$tool is not installed"; exit 1; }
   [ "$(find root -type f -path "*/completions/$tool" | wc -l)" -eq 1 ] || { echo "no completion for $tool"; exit 1; }
   find_one "$tool.1*" >/dev/null

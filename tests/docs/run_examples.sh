@@ -2,18 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs the examples of a manual page, as a reader would type them, in a clean folder: every command must succeed quietly.
 #   run_examples.sh PAGE TOOLS MODELS DEMO_MODEL
-# A line "$ command" begins a command, "> more" goes on with it. The folder holds demo.tinyloop, and checkpoints under
-# the names that the pages use.
+# A line "$ command" begins a command, "> more" goes on with it. The folder holds demo.tinyloop, a tokenizer.json, and
+# checkpoints under the names that the pages use.
 set -euo pipefail
 command -v mandoc >/dev/null || exit 77
 
 page=$(realpath "$1") tools=$(realpath "$2") models=$(realpath "$3") demo=$(realpath "$4")
+texts=$(realpath "$(dirname "$0")/../text")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/work" && cd "$folder/work"
 ln -s "$demo" demo.tinyloop
 ln -s "$models/ouro-hf" Ouro-1.4B
 ln -s "$models/llama-hf" Llama-3.2-1B
+ln -s "$texts/byte_level.json" tokenizer.json
 unset TL_POOL TL_BACKEND TL_THREADS TL_CPU_ISA TINYLOOP_KV_INT8 TINYLOOP_KV_INT4 TINYLOOP_KV_H_MODE
 export PATH=$tools:$PATH
 

@@ -7,46 +7,16 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tinyloop/files/utf8.h"
+
 namespace tinyloop {
-
-namespace {
-
-// Decodes one UTF-8 sequence at the front of `text`, at least one byte long; 0xfffd and one byte if
-// it is malformed.
-struct CodePoint {
-  std::uint32_t value = 0xfffd;
-  std::size_t bytes = 1;
-};
-
-CodePoint next_code_point(std::string_view text) {
-  const auto byte = [&](std::size_t i) -> std::uint32_t {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const std::uint32_t first = byte(0);
-  if (first < 0x80) return {first, 1};
-  const std::size_t length = first >= 0xf0 && first < 0xf5   ? 4
-                             : first >= 0xe0 && first < 0xf0 ? 3
-                             : first >= 0xc2 && first < 0xe0 ? 2
-                                                             : 0;
-  if (length == 0) return {};
-  std::uint32_t value = first & (0xffu >> (length + 1));
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0u) != 0x80u) return {};
-    value = (value << 6) | (byte(i) & 0x3fu);
-  }
-  constexpr std::uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = value >= 0xd800 && value < 0xe000;
-  if (value < kSmallest[length] || value > 0x10ffff || surrogate) return {};
-  return {value, length};
-}
-
-}  // namespace
 
 std::string json_string(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
-    const auto [value, bytes] = next_code_point(text);
-    text.remove_prefix(bytes);
+    const Utf8Char next = first_utf8_char(text);
+    const std::uint32_t value = next.value;
+    text.remove_prefix(next.valid ? next.bytes : 1);
     if (value == '"' || value == '\\') {
       out += '\\';
       out += static_cast<char>(value);

@@ -59,7 +59,7 @@ class IdParser {
 
   const std::string& fault() const { return fault_; }
   std::int64_t fault_column() const { return fault_column_; }  // from 1
-  std::vector<TokenId> take_ids() { return std::move(ids_); }
+  std::vector<TokenId> take_ids() { return std::exchange(ids_, {}); }
 
  private:
   void take(char c) {
@@ -220,6 +220,47 @@ std::optional<TokenLine> TokenReader::next() {
     default:
       return state_->arrays.next(state_->source);
   }
+}
+
+struct TokenStream::State {
+  ByteSource source;
+  TokenLimits limits;
+  IdParser parser;
+  std::int64_t line = 1;
+  bool within_line = false;
+
+  Part part(bool line_end) {
+    if (line_end) parser.finish();
+    if (!parser.fault().empty()) {
+      throw Error(ErrorKind::usage, "{}:{}:{}: {}", source.name(), line, parser.fault_column(),
+                  parser.fault());
+    }
+    Part taken{parser.take_ids(), line_end};
+    within_line = !line_end;
+    if (line_end) {
+      parser = IdParser(limits);
+      ++line;
+    }
+    return taken;
+  }
+};
+
+TokenStream::TokenStream(const std::string& path, TokenLimits limits)
+    : state_(new State{ByteSource(path), limits, IdParser(limits)}) {}
+
+TokenStream::~TokenStream() = default;
+
+std::optional<TokenStream::Part> TokenStream::next() {
+  State& state = *state_;
+  const std::string_view bytes = state.source.peek();
+  if (bytes.empty()) {
+    if (!state.within_line) return std::nullopt;
+    return state.part(true);
+  }
+  const std::size_t end = bytes.find('\n');
+  state.parser.feed(bytes.substr(0, end));
+  state.source.consume(end == std::string_view::npos ? bytes.size() : end + 1);
+  return state.part(end != std::string_view::npos);
 }
 
 TokenLine parse_text_line(std::string_view text, std::string_view where, std::int64_t number,

@@ -80,6 +80,26 @@ class TokenReader {
   std::unique_ptr<State> state_;
 };
 
+// The ids of a text file as they arrive, for what is shown while it is made.
+class TokenStream {
+ public:
+  TokenStream(const std::string& path, TokenLimits limits);
+  ~TokenStream();
+  TokenStream(const TokenStream&) = delete;
+  TokenStream& operator=(const TokenStream&) = delete;
+
+  struct Part {
+    std::vector<TokenId> ids;  // may be none
+    bool line_end = false;     // they are the last ones of their line
+  };
+  // Waits if nothing has arrived; no value: end of file. Throws Error(usage) for what is no id.
+  std::optional<Part> next();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 // Parses one text line (without its line end) as described above; `where` is the file's name in
 // messages.
 TokenLine parse_text_line(std::string_view text, std::string_view where, std::int64_t number,

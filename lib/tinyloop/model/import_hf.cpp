@@ -391,7 +391,7 @@ ImportReport import_checkpoint(const std::string& folder, const std::string& out
       report.source_bytes += static_cast<std::int64_t>(part.view->bytes.size());
     }
   }
-  ModelWriter writer(out, source.config, types);
+  ModelWriter writer(out, source.config, types, options.vocabulary);
   Converter converter(writer, options, report.source_bytes);
   for (const Job& job : jobs) converter.convert(job);
   report.config = source.config;

@@ -26,6 +26,7 @@ struct ImportOptions {
   std::optional<LoopedRange> looped;
   std::function<void(std::int64_t done, std::int64_t total)>
       progress;  // bytes of the source; may be empty
+  std::string vocabulary;  // Vocabulary::serialize()'s bytes to store; empty: none
 };
 
 struct ConversionError {      // what the conversion of one class of tensors cost

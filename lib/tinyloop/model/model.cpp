@@ -28,6 +28,11 @@ bool is_padding(const TensorView& tensor) {
          tensor.bytes.size() < kAlignment;
 }
 
+bool is_vocabulary(const TensorView& tensor) {
+  return tensor.name == kVocabularyTensor && tensor.type == TensorType::u8 &&
+         tensor.shape.size() == 1;
+}
+
 std::string hash_text(XXH128_hash_t hash) {
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
@@ -110,6 +115,7 @@ std::vector<StoredTensor> check_tensors(const TensorFile& file, const ModelConfi
       ++pads;
       continue;
     }
+    if (is_vocabulary(tensor) && at == stored.size()) continue;
     if (!names.contains(tensor.name)) {
       throw Error(ErrorKind::data, "{}: tensor {}: the configuration has no place for it",
                   file.path(), tensor.name);
@@ -170,6 +176,10 @@ Model Model::open(const std::string& path) {
   if (model.fingerprint_ != model_fingerprint(config_json, model.stored_)) {
     throw Error(ErrorKind::data, "{}: has been altered: its fingerprint does not fit its header",
                 path);
+  }
+  if (const TensorView* vocabulary = file.find(kVocabularyTensor)) {
+    model.vocabulary_ = vocabulary->bytes;
+    metadata_of(file, std::string(kVocabularyTensor));
   }
   model.bind([&](const std::string& name) -> const TensorView& { return file.at(name); });
   return model;
@@ -235,6 +245,11 @@ void Model::verify() const {
       throw Error(ErrorKind::data, "{}: tensor {}: has been altered: its hash is another one",
                   path(), tensor.plan.name);
     }
+  }
+  if (!vocabulary_.empty() && hash_text(XXH3_128bits(vocabulary_.data(), vocabulary_.size())) !=
+                                  metadata_of(*file_, std::string(kVocabularyTensor))) {
+    throw Error(ErrorKind::data, "{}: the vocabulary has been altered: its hash is another one",
+                path());
   }
   for (const TensorView& tensor : file_->tensors()) {
     const auto is_zero = [](std::byte b) { return b == std::byte{0}; };

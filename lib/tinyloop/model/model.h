@@ -95,6 +95,10 @@ class Model {
   // prelude, then core, then coda.
   const std::vector<LayerWeights>& layers() const { return layers_; }
 
+  // Vocabulary::serialize()'s bytes; empty: the file has none. No part of the fingerprint, for ids
+  // and logits do not depend on it.
+  std::span<const std::byte> vocabulary() const { return vocabulary_; }
+
   // Reads every byte and compares the hash of each tensor with the stored one; throws Error(data)
   // naming the tensor. A model in memory has no hashes and always passes.
   void verify() const;
@@ -110,6 +114,7 @@ class Model {
   ModelConfig config_;
   std::vector<StoredTensor> stored_;
   std::string fingerprint_;
+  std::span<const std::byte> vocabulary_;
   WeightView embedding_, head_, adapter_, exit_gate_;
   float exit_bias_ = 0.0f;
   VectorView final_norm_;
@@ -135,6 +140,9 @@ std::vector<TensorPlan> stored_tensors(const ModelTensor& tensor, WeightType typ
 // XXH3-128 over the configuration's text and the table of stored tensors in file order, 32 hex
 // digits.
 std::string model_fingerprint(std::string_view config_json, std::span<const StoredTensor> tensors);
+
+// The tensor, the last one, and the metadata key of its hash.
+inline constexpr std::string_view kVocabularyTensor = "vocabulary";
 
 inline constexpr std::string_view kModelFormat = "tinyloop 1";  // metadata "format"
 

@@ -45,7 +45,7 @@ std::string hashes_text(std::span<const StoredTensor> stored) {
 }  // namespace
 
 struct ModelWriter::State {
-  std::string config_json;
+  std::string config_json, vocabulary;
   std::vector<ModelTensor> tensors;
   std::vector<WeightType> types;
   std::vector<StoredTensor> stored;
@@ -69,7 +69,7 @@ struct ModelWriter::State {
 };
 
 ModelWriter::ModelWriter(const std::string& path, const ModelConfig& config,
-                         std::span<const WeightType> types)
+                         std::span<const WeightType> types, std::string vocabulary)
     : state_(std::make_unique<State>()) {
   validate(config, path);
   State& state = *state_;
@@ -86,12 +86,20 @@ ModelWriter::ModelWriter(const std::string& path, const ModelConfig& config,
       state.stored.push_back({std::move(plan), std::string(32, '0')});
     }
   }
-  state.file = std::make_unique<TensorFileWriter>(
-      path, std::move(plans),
-      std::map<std::string, std::string>{{"format", std::string(kModelFormat)},
-                                         {"config", state.config_json},
-                                         {"fingerprint", std::string(32, '0')},
-                                         {"hashes", hashes_text(state.stored)}});
+  std::map<std::string, std::string> metadata{{"format", std::string(kModelFormat)},
+                                              {"config", state.config_json},
+                                              {"fingerprint", std::string(32, '0')},
+                                              {"hashes", hashes_text(state.stored)}};
+  state.vocabulary = std::move(vocabulary);
+  if (!state.vocabulary.empty()) {
+    plans.push_back({std::string(kVocabularyTensor), TensorType::u8,
+                     {static_cast<std::int64_t>(state.vocabulary.size())}});
+    Hash hash;
+    hash.add(std::as_bytes(std::span(state.vocabulary)));
+    metadata.emplace(kVocabularyTensor, hash.text());
+  }
+  state.file =
+      std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata));
 }
 
 ModelWriter::~ModelWriter() = default;
@@ -137,6 +145,7 @@ void ModelWriter::append_vector(std::span<const float> values) {
 std::string ModelWriter::finish() {
   State& state = *state_;
   assert(state.current == state.tensors.size());
+  if (!state.vocabulary.empty()) state.file->append(std::as_bytes(std::span(state.vocabulary)));
   const std::string fingerprint = model_fingerprint(state.config_json, state.stored);
   state.file->set_metadata("fingerprint", fingerprint);
   state.file->set_metadata("hashes", hashes_text(state.stored));

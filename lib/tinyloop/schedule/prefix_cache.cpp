@@ -7,6 +7,7 @@
 
 #include "tinyloop/error.h"
 #include "tinyloop/schedule/prefill.h"
+#include "tinyloop/schedule/decode.h"
 #include "tinyloop/schedule/resume.h"
 
 namespace tinyloop {

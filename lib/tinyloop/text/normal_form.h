@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Unicode's normalisation forms. Time grows with the text, whatever marks it piles up.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tinyloop {
+
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+
+// text: well-formed UTF-8.
+std::string normalise(std::string_view text, NormalForm form);
+
+}  // namespace tinyloop
