@@ -7,29 +7,28 @@
 #
 # The options are tl-batch's, but for those that are set here (--output, --shard, --continue) or make no sense here
 # (--unordered, --stats=FILE). Run it in a folder that all nodes see, with tl-batch in PATH. The records of shard I are in
-# OUTPUT.I, its messages in OUTPUT.I.log, the command in OUTPUT.run; all are removed once OUTPUT is there. The same command
-# again, after a failure, a time limit or scancel, goes on with what is missing; another one is refused as long as parts of
-# the first are there. Tasks may share --pool.
+# OUTPUT.I, its journal in OUTPUT.I.journal, its messages in OUTPUT.I.log, those of the merging in OUTPUT.merge.log, the
+# command in OUTPUT.run; all are removed once OUTPUT is there. The same command again, after a failure, a time limit or
+# scancel, goes on with what is missing, lines that were appended to the input included; another one is refused as long as
+# parts of the first are there, and so is another model or a changed line, by tl-batch itself. Tasks may share --pool.
 set -euo pipefail
 
 shard() { # SHARDS OUTPUT OPTION...: one task of the array
   local shards=$1 output=$2 status=0
   shift 2
   export TL_THREADS=${TL_THREADS-${SLURM_CPUS_PER_TASK-0}}
-  tl-batch --continue --shard "$SLURM_ARRAY_TASK_ID/$shards" -o "$output.$SLURM_ARRAY_TASK_ID" "$@" || status=$?
+  tl-batch --continue --keep-journal --shard "$SLURM_ARRAY_TASK_ID/$shards" -o "$output.$SLURM_ARRAY_TASK_ID" "$@" || status=$?
   # 3: some records are errors, but all are there.
   [ "$status" -eq 3 ] || exit "$status"
 }
 
-merge() { # SHARDS OUTPUT: line n of the input is line n / SHARDS of shard n % SHARDS, and so are the records
-  local shards=$1 output=$2 parts=() i
-  for ((i = 0; i < shards; i++)); do parts+=("$output.$i"); done
-  cat "${parts[@]}" | wc -l >"$output.lines"
-  # Shards that are a line shorter leave empty lines, all of them at the end.
-  paste -d '\n' "${parts[@]}" | head -n "$(cat "$output.lines")" >"$output.merged"
-  sync "$output.merged"
-  mv "$output.merged" "$output"
-  rm -f "$output.lines" "${parts[@]}" "${parts[@]/%/.log}" "$output.run"
+merge() { # SHARDS OUTPUT OPTION...: tl-batch checks that the shards answer this input with this model and these options
+  local shards=$1 output=$2 status=0 i
+  shift 2
+  tl-batch --merge "$shards" -o "$output" "$@" || status=$?
+  [ "$status" -eq 0 ] || [ "$status" -eq 3 ] || exit "$status"
+  for ((i = 0; i < shards; i++)); do rm -f "$output.$i" "$output.$i.journal" "$output.$i.log"; done
+  rm -f "$output.run" "$output.merge.log"
 }
 
 case ${1-} in
@@ -51,16 +50,24 @@ case " ${*:3} " in
 esac
 for option in "${@:3}"; do
   case $option in
-    -o* | --output | --output=* | --shard | --shard=* | --continue)
+    -o* | --output | --output=* | --shard | --shard=* | --continue | --keep-journal | --merge | --merge=*)
       echo "slurm_batch.sh: $option: is given to each shard by this script" >&2
       exit 2
       ;;
-    --unordered | --stats=*)
+    -)
+      echo 'slurm_batch.sh: -: the input comes from files, which every task reads for itself' >&2
+      exit 2
+      ;;
+    --unordered | --stats | --stats=*)
       echo "slurm_batch.sh: $option: shards are merged line by line, and each would write the same file" >&2
       exit 2
       ;;
   esac
 done
+if [ ! -f "${*: -1}" ]; then
+  echo "slurm_batch.sh: ${*: -1}: is not a file: the input comes last, and from files, which every task reads for itself" >&2
+  exit 2
+fi
 if [ -e "$2" ]; then
   echo "slurm_batch.sh: $2 is there: nothing to do" >&2
   exit 0
@@ -85,5 +92,5 @@ array=$(sbatch --parsable --job-name="tl-batch $2" --array="0-$(($1 - 1))" --req
   --output="$2.%a.log" "$0" shard "$@")
 # Not before all shards have ended well; if one did not, it ends too, and the next call goes on.
 merging=$(sbatch --parsable --job-name="tl-batch $2 merge" --dependency="afterok:${array%%;*}" --kill-on-invalid-dep=yes \
-  --output=/dev/null "$0" merge "$1" "$2")
+  --open-mode=append --output="$2.merge.log" "$0" merge "$@")
 echo "shards: job $array, merge: job $merging"

@@ -171,6 +171,7 @@ struct BatchFlags {  // --lanes, --memory, --schedule, --group, --shard
   // But for what other groups say. With --lanes auto and no --memory half of the host's is guessed.
   BatchOptions options() const;
   LineShare share() const;  // of the input's lines
+  bool sharded() const { return !shard_.empty(); }
 
  private:
   std::string lanes_ = "16", memory_, schedule_ = "continuous", group_ = "prefix", shard_;

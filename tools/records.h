@@ -34,6 +34,8 @@ struct BatchCommand {
   std::string pool;
   std::int64_t pool_min_share = 0;
   bool only_new = false, jsonl = false, unordered = false, timings = false, go_on = false;
+  bool keep_journal = false;
+  std::int64_t merge = 0;  // shards; 0: none are merged
 };
 
 // Between the input and the records: gives jobs out, takes outcomes in, and knows what lies
@@ -85,6 +87,6 @@ class BatchRecords {
 
 // All that records depend on, by the names of the options: what a journal remembers.
 RecordJournal::Settings settings_of(const BatchCommand& options, Forward& forward,
-                                    const BatchOptions& batch);
+                                    const BatchOptions& batch, LineShare share);
 
 }  // namespace tinyloop::cli

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,9 +42,34 @@ void check_options(Options& options) {
   if (options.pool.empty() && options.pool_min_share > 0) {
     throw Error(ErrorKind::usage, "--pool-min-share needs --pool");
   }
-  if (options.go_on && !options.output.makes_file()) {
+  const bool merges = options.merge > 0;
+  for (const auto& [given, option] : {std::pair(options.go_on, "--continue"),
+                                      {options.keep_journal, "--keep-journal"},
+                                      {merges, "--merge"}}) {
+    if (!given || options.output.makes_file()) continue;
+    throw Error(ErrorKind::usage, "{} needs --output FILE: only beside a file is a journal",
+                option);
+  }
+  if (options.keep_journal || merges) {
+    const auto& files = options.input.files;
+    if (files.empty() || std::ranges::any_of(files, [](const std::string& file) {
+          std::error_code unknown;
+          return !std::filesystem::is_regular_file(file, unknown) &&
+                 (file == "-" || std::filesystem::exists(file, unknown));
+        })) {
+      throw Error(ErrorKind::usage,
+                  "{} needs input from files: what comes through a pipe cannot be read again",
+                  merges ? "--merge" : "--keep-journal");
+    }
+  }
+  for (const auto& [given, option] : {std::pair(options.go_on, "--continue"),
+                                      {options.keep_journal, "--keep-journal"},
+                                      {options.unordered, "--unordered"},
+                                      {options.batch.sharded(), "--shard"},
+                                      {options.stats.wanted(), "--stats"}}) {
+    if (!merges || !given) continue;
     throw Error(ErrorKind::usage,
-                "--continue needs --output FILE: only beside a file is a journal");
+                "--merge and {} exclude each other: shards are merged line by line", option);
   }
   for (const cli::OutputName& output : {options.stats.name(), options.output.name()}) {
     if (!options.progress.as_json() || !cli::is_standard_error(output)) continue;
@@ -78,7 +104,7 @@ std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, Kv
 void take_over(const RecordJournal& journal, Options& options) {
   if (journal.found() && !options.go_on) {
     throw Error(ErrorKind::usage,
-                "{}: a run was broken off; finish it with --continue, or remove the file",
+                "{}: the journal of an earlier run; finish it with --continue, or remove the file",
                 journal.path());
   }
   for (const auto& [name, value] : journal.settings()) {
@@ -105,7 +131,7 @@ void copy_records(RecordJournal& journal, LineShare share, Options& options) {
   options.output.open();
   const auto write = [&](std::string_view record) { options.output.write(record); };
   if (options.unordered) {
-    journal.copy(write);
+    journal.copy(share.index + 1, share.of, write);
   } else {
     journal.copy_in_order(share.index + 1, share.of, write);
   }
@@ -139,6 +165,50 @@ void write_summary(Options& options, const BatchOptions& batch, const BatchStats
   options.stats.write(JsonObject().add("summary", summary).line());
 }
 
+// The journals of the shards --output.0, --output.1, ... say what they answer; nothing is merged
+// unless that is this input, with this model and these options.
+int merge(Options& options, Forward& forward, const BatchOptions& batch) {
+  const std::string path = options.output.real_path();
+  std::vector<std::unique_ptr<RecordJournal>> journals;
+  std::int64_t errors = 0;
+  const auto name_of_journal = [&](std::int64_t i) {
+    return fmt::format("{}.{}.journal", path, i);
+  };
+  for (std::int64_t i = 0; i < options.merge; ++i) {
+    std::error_code unknown;
+    if (std::filesystem::exists(name_of_journal(i), unknown)) continue;
+    throw Error(ErrorKind::usage, "{}: is not there: run the shard with --keep-journal",
+                name_of_journal(i));
+  }
+  for (std::int64_t i = 0; i < options.merge; ++i) {
+    const std::string name = name_of_journal(i);
+    RecordJournal& journal = *journals.emplace_back(std::make_unique<RecordJournal>(name));
+    if (!journal.found()) throw Error(ErrorKind::usage, "{}: the shard has not begun", name);
+    if (i == 0) options.go_on = true;  // its seed is taken over
+    take_over(journal, options);
+    const LineShare share{i, options.merge};
+    BatchOptions own = batch;
+    own.sampling = options.sampling.options();
+    journal.begin(cli::settings_of(options, forward, own, share));
+    cli::BatchRecords records(options, forward.model().config(), share, &journal);
+    if (const auto missing = records.next()) {
+      throw Error(ErrorKind::usage, "{}: line {} of the input is not answered: run the shard again",
+                  name, missing->number);
+    }
+    errors += records.errors();
+    journal.rewind();
+  }
+  options.output.open();
+  for (std::int64_t number = 1;; ++number) {
+    RecordJournal& journal = *journals[static_cast<std::size_t>((number - 1) % options.merge)];
+    const auto known = journal.find(number);
+    if (!known) break;
+    options.output.write(journal.record(*known) + '\n');
+  }
+  options.output.finish();
+  return errors > 0 ? cli::kPart : cli::kDone;
+}
+
 int run(Options& options) {
   check_options(options);
   BatchOptions batch = options.batch.options();
@@ -161,7 +231,8 @@ int run(Options& options) {
   if (to_file) outputs.push_back({"the journal of --output", journal_path});
   cli::check_outputs(outputs);
   std::error_code unknown;
-  const bool journal_found = to_file && std::filesystem::exists(journal_path, unknown);
+  const bool journal_found =
+      to_file && options.merge == 0 && std::filesystem::exists(journal_path, unknown);
   if (options.go_on && !journal_found && std::filesystem::exists(path, unknown)) {
     cli::warn(path + " is complete: there is nothing to continue");
     options.stats.open(true);
@@ -187,6 +258,7 @@ int run(Options& options) {
   if (const auto left = ops->memory_left(); left && batch.memory_guessed) {
     batch.memory = std::max<std::size_t>(1, *left / 2);
   }
+  if (options.merge > 0) return merge(options, forward, batch);
   std::string told_of_pool;
   std::optional<PrefixPool> pool = open_pool(options, forward, batch.kv, told_of_pool);
   if (pool) {
@@ -226,7 +298,7 @@ int run(Options& options) {
   BatchStats stats;
   try {
     const bool records = journal && journal->records() > 0;
-    if (journal) journal->begin(cli::settings_of(options, forward, batch));
+    if (journal) journal->begin(cli::settings_of(options, forward, batch, share));
     options.stats.open(records);
     stats = generate_batch(
         forward, batch, [&] { return work.next(); },
@@ -252,7 +324,7 @@ int run(Options& options) {
 
   if (journal) copy_records(*journal, share, options);
   options.output.finish();
-  if (journal) journal->remove();
+  if (journal && !options.keep_journal) journal->remove();
   write_summary(options, batch, stats, work.earlier(), seconds);
   options.stats.finish();
   return work.errors() > 0 ? cli::kPart : cli::kDone;
@@ -276,6 +348,12 @@ int main(int argc, char** argv) {
   options.sampling.add_seed_by_line(app);
   options.stop.add(app);
   app.add_flag("--continue", options.go_on, "Finish what a run with the same options began");
+  app.add_flag("--keep-journal", options.keep_journal,
+               "Leave the journal beside the complete output, so that --continue and --merge can "
+               "check what it answers");
+  cli::add_number(app, "--merge", options.merge, 1, 1'000'000,
+                  "Compute nothing: write the records of N shards, whose outputs are --output with "
+                  ".0, .1, ... behind it, in the input's order");
   app.add_flag("--unordered", options.unordered,
                "Records in the order they are done, not in that of the input");
   app.add_flag("--only-new", options.only_new, "Leave the prompt out of the answer");

@@ -42,9 +42,9 @@ void check_journal(const std::string& path, const std::string& before) {
     for (std::int64_t number = 0; number <= 40; ++number) known += journal.find(number) ? 1 : 0;
     require(known <= journal.records(), "no more records are found than there are");
     if (!journal.found()) journal.begin({{"--seed", "7"}});
-    journal.copy(take);
+    journal.copy(1, 1, take);
     there = journal.records();
-    require(static_cast<std::int64_t>(records.size()) == there, "all records are handed over");
+    require(static_cast<std::int64_t>(records.size()) <= there, "none is handed over twice");
     journal.append({journal.found_last() + 1, 5, false, "1 2 3"});
   } catch (const Error&) {
     require(content_of(path) == before, "a file that is refused stays as it is");
@@ -54,7 +54,7 @@ void check_journal(const std::string& path, const std::string& before) {
   require(again.dropped_bytes() == 0 && again.records() == there + 1, "what was appended is there");
   std::vector<std::string> earlier;
   earlier.swap(records);
-  again.copy(take);
+  again.copy(1, 1, take);
   earlier.emplace_back("1 2 3\n");
   require(records == earlier, "records are those of before and the new one");
 }

@@ -37,7 +37,7 @@ std::string in_order(const RecordJournal& journal, std::int64_t first = 1, std::
 
 std::string as_appended(const RecordJournal& journal) {
   std::string text;
-  journal.copy([&](std::string_view record) { text += record; });
+  journal.copy(1, 1, [&](std::string_view record) { text += record; });
   return text;
 }
 

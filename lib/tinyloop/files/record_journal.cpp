@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <set>
 #include <system_error>
 
 #include "tinyloop/error.h"
@@ -206,11 +207,24 @@ std::optional<RecordJournal::Known> RecordJournal::find(std::int64_t number) {
       fail_changed();
     }
     if (scanned.entry.number < number) continue;
-    ahead_.insert({scanned.entry.number, {scanned.entry.job, scanned.entry.error}});
+    ahead_.insert({scanned.entry.number,
+                   {scanned.entry.job, scanned.entry.error, scanned.record_offset,
+                    static_cast<std::int64_t>(scanned.entry.record.size())}});
   }
   const auto known = ahead_.find(number);
   if (known == ahead_.end()) return std::nullopt;
   return known->second;
+}
+
+void RecordJournal::rewind() {
+  find_file_.close();
+  find_file_.clear();
+  find_offset_ = header_bytes_;
+  ahead_.clear();
+}
+
+std::string RecordJournal::record(const Known& known) const {
+  return read_at(known.offset, known.bytes);
 }
 
 void RecordJournal::append(const JournalEntry& entry) {
@@ -249,8 +263,17 @@ void RecordJournal::each(const Take& take) const {
   }
 }
 
-void RecordJournal::copy(const std::function<void(std::string_view)>& take) const {
-  each([&](const Scanned& scanned) { take(scanned.entry.record + '\n'); });
+void RecordJournal::copy(std::int64_t first, std::int64_t step,
+                         const std::function<void(std::string_view)>& take) const {
+  // A line that somebody doubled is one record.
+  std::int64_t next = first;
+  std::set<std::int64_t> seen;  // from `next` on
+  each([&](const Scanned& scanned) {
+    const std::int64_t number = scanned.entry.number;
+    if (number < next || !seen.insert(number).second) return;
+    for (; seen.erase(next) > 0; next += step) continue;
+    take(scanned.entry.record + '\n');
+  });
 }
 
 void RecordJournal::copy_in_order(std::int64_t first, std::int64_t step,

@@ -54,22 +54,28 @@ class RecordJournal {
   // another one than was found. There is at least one.
   void begin(const Settings& settings);
 
-  // Of what was there: hash and kind of the record `number`. The numbers asked for must ascend.
+  // Of what was there: hash, kind and place of the record `number`. The numbers asked for must
+  // ascend, until rewind().
   struct Known {
     std::uint64_t job = 0;
     bool error = false;
+    std::int64_t offset = 0, bytes = 0;
   };
   std::optional<Known> find(std::int64_t number);
+  void rewind();
+  std::string record(const Known& known) const;  // without line end
 
   // Written at once, fsynced every few seconds. If the disk is full the line is taken back and
   // Error(io) thrown.
   void append(const JournalEntry& entry);
   void sync();
 
-  // Hand over all records with their line ends: as they were appended, or those numbered first,
-  // first + step, ... in this order. The memory it takes does not depend on how many there are,
-  // only on how far they are out of order. Throws Error(data) if one is missing between others.
-  void copy(const std::function<void(std::string_view)>& take) const;
+  // Hand over the records numbered first, first + step, ... with their line ends, each once: as
+  // they were appended, or in this order. The memory it takes does not depend on how many there
+  // are, only on how far they are out of order. Throws Error(data), in the second case, if one is
+  // missing between others.
+  void copy(std::int64_t first, std::int64_t step,
+            const std::function<void(std::string_view)>& take) const;
   void copy_in_order(std::int64_t first, std::int64_t step,
                      const std::function<void(std::string_view)>& take) const;
   // Removes the file. The last call.
