@@ -13,7 +13,7 @@
 
 #include "answer_json.h"
 #include "tinyloop/error.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/engine/run_identity.h"
 
 namespace tinyloop::cli {
 

@@ -25,7 +25,7 @@
 #include "tinyloop/files/record_journal.h"
 #include "tinyloop/parse_number.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/engine/run_identity.h"
 
 namespace {
 

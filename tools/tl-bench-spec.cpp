@@ -24,7 +24,7 @@
 #include "tinyloop/measure/speculation_bench.h"
 #include "tinyloop/measure/speculation_profile.h"
 #include "tinyloop/random.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/engine/run_identity.h"
 
 namespace {
 

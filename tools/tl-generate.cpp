@@ -21,7 +21,7 @@
 #include "tinyloop/pool/prefix_pool.h"
 #include "tinyloop/schedule/generate.h"
 #include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/schedule/resume.h"
 
 namespace {

@@ -23,7 +23,7 @@
 #include "tinyloop/error.h"
 #include "tinyloop/pool/prefix_pool.h"
 #include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/schedule/resume.h"
 
 namespace {

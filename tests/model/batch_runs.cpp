@@ -16,7 +16,7 @@
 #include "model/pool_runs.h"
 #include "tinyloop/schedule/decode.h"
 #include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/engine/run_identity.h"
 
 namespace tinyloop {
 namespace {

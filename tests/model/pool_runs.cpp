@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/engine/run_identity.h"
 #include "temporary_folder.h"
 
 namespace tinyloop {

@@ -17,6 +17,7 @@
 #include "model/engine_runs.h"
 #include "model/pool_runs.h"
 #include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/engine/run_identity.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
 

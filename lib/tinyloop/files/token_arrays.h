@@ -8,7 +8,7 @@
 
 #include "tinyloop/files/byte_source.h"
 #include "tinyloop/files/npy_file.h"
-#include "tinyloop/files/token_lines.h"
+#include "tinyloop/files/token_line.h"
 
 namespace tinyloop {
 

@@ -12,6 +12,7 @@
 #include "tinyloop/schedule/prefill.h"
 #include "tinyloop/schedule/prefix_cache.h"
 #include "tinyloop/schedule/resume.h"
+#include "tinyloop/engine/run_identity.h"
 
 namespace tinyloop {
 

@@ -5,24 +5,13 @@
 #include <algorithm>
 #include <cassert>
 
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/schedule/prefill.h"
 #include "tinyloop/schedule/decode.h"
 #include "tinyloop/schedule/resume.h"
 
 namespace tinyloop {
-
-CacheIdentity cache_identity(Forward& forward, KvMode mode) {
-  CacheIdentity identity;
-  identity.model = forward.model().fingerprint();
-  identity.arithmetic = forward.ops().arithmetic();
-  identity.kv = name_of(forward.plan().stored_hidden);
-  if (identity.kv.empty()) identity.kv = name_of(mode);
-  identity.initial_state = forward.initial_identity();
-  identity.loops = forward.plan().loops;
-  identity.window = forward.plan().window;
-  return identity;
-}
 
 KvCache cache_from(Forward& forward, KvMode mode, std::shared_ptr<const Snapshot> snapshot,
                    std::int64_t length) {

@@ -17,9 +17,6 @@
 
 namespace tinyloop {
 
-// What another run must have in common to use this one's keys and values.
-CacheIdentity cache_identity(Forward& forward, KvMode mode);
-
 // A cache that begins with the first `length` positions of a snapshot, store-h records computed.
 // Throws as KvCache does.
 KvCache cache_from(Forward& forward, KvMode mode, std::shared_ptr<const Snapshot> snapshot,

@@ -13,7 +13,7 @@
 #include "tinyloop/error.h"
 #include "tinyloop/files/tensor_file.h"
 #include "tinyloop/schedule/prefill.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/engine/run_identity.h"
 
 namespace tinyloop {
 namespace {
