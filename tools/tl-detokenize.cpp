@@ -3,8 +3,10 @@
 // what ids stand for is lib/text's business.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli.h"
@@ -31,8 +33,18 @@ struct Options {
 // The object with its text in the place of the ids; one without ids, such as an error record, stays.
 std::string record(const Options& options, const cli::TextFiles::Line& line,
                    Detokenizer& detokenizer) {
+  const std::vector<JsonField> fields = split_json_object(line.text, line.where);
+  const auto has = [&](std::string_view name) {
+    return std::any_of(fields.begin(), fields.end(),
+                       [&](const JsonField& field) { return field.name == name; });
+  };
+  for (const char* made : {"text", "offsets"}) {
+    if (has("tokens") && has(made)) {
+      throw Error(ErrorKind::usage, "{}: it has '{}' already", line.where, made);
+    }
+  }
   std::string out;
-  for (const JsonField& field : split_json_object(line.text, line.where)) {
+  for (const JsonField& field : fields) {
     out += out.empty() ? "{" : ",";
     if (field.name != "tokens") {
       out += fmt::format("{}:{}", field.raw, field.value);

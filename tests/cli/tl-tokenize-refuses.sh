@@ -42,6 +42,9 @@ refused 2 'ids:1:1: id 999999 is not below' tl-detokenize --tokenizer "$tokenize
 echo '{"tokens":[1,-1]}' >ids
 refused 2 'ids:1: tokens[1]: -1 is no id' tl-detokenize --tokenizer "$tokenizer" --jsonl ids
 
+echo '{"tokens":[1],"text":"a"}' >ids
+refused 2 "ids:1: it has 'text' already" tl-detokenize --tokenizer "$tokenizer" --jsonl ids
+
 sed 's/"NFC"/"NFC","more":1/; s/"normalizer":{[^}]*}/"normalizer":{"type":"BertNormalizer"}/' "$tokenizer" >bert.json
 refused 1 'bert.json: normalizer: type "BertNormalizer" is not supported' tl-tokenize --tokenizer bert.json jobs
 python3 - "$tokenizer" <<'END'

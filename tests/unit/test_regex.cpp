@@ -66,7 +66,12 @@ TEST_CASE("normal forms are those of the standard, in any order of marks") {
   CHECK(normalise("\u212b\ufb01", NormalForm::nfc) == "\u00c5\ufb01");
   CHECK(normalise("a\u0301\u0316", NormalForm::nfd) == "a\u0316\u0301");
   CHECK(normalise("\u0958", NormalForm::nfc) == "\u0915\u093c");  // composition exclusion
-  // Half a million marks in the worst order.
+  // Of these Unicode 9 knew nothing, and neither do Hugging Face's tokenizers.
+  CHECK(normalise("\u32ff\U0001fbf0", NormalForm::nfkd) == "\u32ff\U0001fbf0");
+  CHECK(normalise("\U00011935\U00011930\U00011938", NormalForm::nfc) ==
+        "\U00011935\U00011930\U00011938");
+  CHECK(normalise("a\u0301\u1abf\u0316", NormalForm::nfc) == "\u00e1\u1abf\u0316");
+  // Many marks in the worst order.
   std::string marks = "a", below, above;
   for (int i = 0; i < 100000; ++i) {
     marks += "\u0302\u0316";

@@ -94,6 +94,8 @@ TEST_CASE("what contradicts itself is refused") {
   CHECK(refusal("/model/vocab/b", "1") == "it.json: model.vocab: id 1 is there twice");
   CHECK(refusal("/model/vocab/b", "-1").find("an id from 0 to") != std::string::npos);
   CHECK(refusal("/model/vocab/b", "1e99").find("an id from 0 to") != std::string::npos);
+  CHECK(refusal("/added_tokens/0/id", "16000000") ==
+        "it.json: added_tokens[0]: id 16000000 of \"<s>\" leaves too many ids without a token");
   CHECK(refusal("/model/unk_token", "\"x\"") == "it.json: model.unk_token: \"x\" is no token");
   CHECK(refusal("/added_tokens/0/content", "\"a\"") ==
         "it.json: added_tokens[0]: token \"a\" has id 0 in the model and 3 here");

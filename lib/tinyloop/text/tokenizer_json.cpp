@@ -20,6 +20,7 @@ using Json = nlohmann::json;
 constexpr std::int64_t kLargestFile = std::int64_t{256} << 20;
 constexpr std::int64_t kLargestTemplate = std::int64_t{1} << 20;
 constexpr std::int64_t kGreatestId = (1 << 24) - 1;
+constexpr std::size_t kMostWithout = 65536;  // ids without a token that even a small file may have
 
 Json parse_object(std::string_view text, const std::string& where) {
   Json json;
@@ -61,6 +62,11 @@ class Reader {
   void put(const JsonNode& node, TokenId id, const std::string& text) {
     const auto place = static_cast<std::size_t>(id);
     if (place >= vocabulary_.tokens.size()) {
+      // A small file must not ask for much memory.
+      if (place > kMostWithout + 4 * ids_.size() + 4 * expected_) {
+        node.refuse(fmt::format("id {} of \"{}\" leaves too many ids without a token", id,
+                                excerpt(text)));
+      }
       vocabulary_.tokens.resize(place + 1);
       taken_.resize(place + 1, false);
     }
@@ -105,6 +111,7 @@ class Reader {
     }
     const JsonNode vocab = node.at("vocab");
     if (!vocab.is_object()) vocab.refuse("an object is needed");
+    expected_ = vocab.json().size();
     for (const auto& item : vocab.json().items()) {
       const JsonNode::Json& id = item.value();
       if (!id.is_number_unsigned() || id.get<std::uint64_t>() > std::uint64_t{kGreatestId}) {
@@ -187,6 +194,7 @@ class Reader {
   Vocabulary vocabulary_;
   std::unordered_map<std::string, TokenId> ids_;
   std::vector<bool> taken_;
+  std::size_t expected_ = 0;  // tokens of the model
 };
 
 // "<s>" or {"content": "<s>", ...}
