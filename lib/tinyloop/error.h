@@ -27,8 +27,16 @@ class Error : public std::runtime_error {
 
   ErrorKind kind() const { return kind_; }
 
+  // The errno behind an error of kind io, where somebody may want to act on it; 0: none.
+  int system_error() const { return system_error_; }
+  Error&& because_of(int system_error) && {
+    system_error_ = system_error;
+    return std::move(*this);
+  }
+
  private:
   ErrorKind kind_;
+  int system_error_ = 0;
 };
 
 }  // namespace tinyloop

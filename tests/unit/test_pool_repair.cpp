@@ -251,6 +251,33 @@ TEST_CASE("a folder of somebody else's is no pool, and nothing is written into i
   CHECK(names == 1);
 }
 
+TEST_CASE("names that only look like a pool's make none, and none of them is removed") {
+  const TemporaryFolder folder;
+  const std::string hash(32, 'a');
+  std::filesystem::create_directory(folder.file(hash));  // a cache with MD5 names
+  std::ofstream(folder.file(hash + "/data")) << "x";
+  std::ofstream(folder.file(std::string(32, 'b'))) << "x";
+  std::ofstream(folder.file(".tmp.letter")) << "dear";
+  std::ofstream(folder.file(".tmp.12")) << "dear";
+  PrefixPool pool(folder.path(), identity());
+  CHECK_THROWS_AS(pool.prepare(), Error);
+  CHECK(std::filesystem::exists(folder.file(".tmp.letter")));
+  // Nor where there is a pool.
+  for (const std::string& name : {hash, std::string(32, 'b')}) {
+    std::filesystem::remove_all(folder.file(name));
+  }
+  std::filesystem::remove(folder.file(".tmp.letter"));
+  std::filesystem::remove(folder.file(".tmp.12"));
+  std::ofstream(folder.file(".tmp.4194305.7")) << "left by a process that never was";
+  CHECK(pool.prepare().empty());
+  CHECK(!std::filesystem::exists(folder.file(".tmp.4194305.7")));
+  for (const std::string name : {".tmp.letter", ".tmp.12", ".tmp.1.x", ".tmp.1.2.3", ".tmp..1"}) {
+    std::ofstream(folder.file(name)) << "dear";
+    pool.prepare();
+    CHECK_MESSAGE(std::filesystem::exists(folder.file(name)), name);
+  }
+}
+
 TEST_CASE("an empty folder passes, but only whoever registers makes a pool of it") {
   const TemporaryFolder folder;
   PrefixPool pool(folder.path(), identity());

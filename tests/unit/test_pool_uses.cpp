@@ -112,6 +112,19 @@ TEST_CASE("where the log cannot be folded it grows, and uses are counted all the
   CHECK(uses.read().lookups() == 3002);
 }
 
+TEST_CASE("a sum of a newer format is not written over") {
+  const TemporaryFolder folder;
+  const PoolUses uses(folder.path());
+  std::ofstream(folder.file("uses.sum")) << "uses 2\nwhatever\n";
+  use(uses, 3000);
+  { PoolUses::Lock(uses).fold([](const EntryKey&) { return true; }); }
+  std::ifstream file(folder.file("uses.sum"));
+  std::string line;
+  REQUIRE(std::getline(file, line));
+  CHECK(line == "uses 2");
+  CHECK(uses.read().lookups() == 3000);
+}
+
 TEST_CASE("uses count after a fold whose process was killed before it emptied the log") {
   const TemporaryFolder folder;
   const PoolUses uses(folder.path());

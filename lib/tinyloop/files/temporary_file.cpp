@@ -166,10 +166,16 @@ void AtomicFile::sync_folder() const {
 void AtomicFile::take_mode_of_replaced() const {
   struct stat status {};
   if (::stat(final_.c_str(), &status) != 0) return;
-  // Only root may give a file away; a member of the group may keep that.
-  if (::fchown(descriptor_, status.st_uid, status.st_gid) != 0 &&
-      ::fchown(descriptor_, static_cast<uid_t>(-1), status.st_gid) != 0) {
-    status.st_mode &= static_cast<mode_t>(~(S_ISUID | S_ISGID));
+  // Only root may give a file away; a member of the group may keep that. What the mode grants to
+  // an owner or a group is not for others.
+  if (::fchown(descriptor_, status.st_uid, status.st_gid) != 0) {
+    struct stat own {};
+    if (::fstat(descriptor_, &own) != 0) fail(errno);
+    if (own.st_uid != status.st_uid) status.st_mode &= static_cast<mode_t>(~S_ISUID);
+    if (own.st_gid != status.st_gid &&
+        ::fchown(descriptor_, static_cast<uid_t>(-1), status.st_gid) != 0) {
+      status.st_mode &= static_cast<mode_t>(~(S_ISGID | S_IRWXG));
+    }
   }
   if (::fchmod(descriptor_, status.st_mode & 07777) != 0) fail(errno);
 }
@@ -229,7 +235,8 @@ void AtomicFile::write_all(const std::byte* bytes, std::size_t count, std::int64
 }
 
 void AtomicFile::fail(int error) const {
-  throw Error(ErrorKind::io, "{}: {}", path_, std::generic_category().message(error));
+  throw Error(ErrorKind::io, "{}: {}", path_, std::generic_category().message(error))
+      .because_of(error);
 }
 
 }  // namespace tinyloop

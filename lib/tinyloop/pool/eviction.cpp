@@ -93,8 +93,9 @@ std::vector<PoolEntry> evict_now(const PoolFolder& folder, const EvictionRequest
   PoolUses::Lock lock(uses);
   std::unordered_set<std::uint64_t> present;
   for (const PoolEntry& entry : folder.entries()) present.insert(entry.key.low);
+  const bool all = !folder.hides_entries();
   const PoolCounts counts =
-      lock.fold([&](const EntryKey& key) { return present.contains(key.low); });
+      lock.fold([&](const EntryKey& key) { return !all || present.contains(key.low); });
   return evict(folder, counts, request);
 }
 

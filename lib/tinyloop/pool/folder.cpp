@@ -25,6 +25,7 @@
 
 #include "tinyloop/error.h"
 #include "tinyloop/files/temporary_file.h"
+#include "tinyloop/parse_number.h"
 
 namespace tinyloop {
 
@@ -41,6 +42,15 @@ constexpr int kSettleTries = 50;
 
 [[noreturn]] void fail(const std::string& path, int error) {
   throw Error(ErrorKind::io, "{}: {}", path, std::generic_category().message(error));
+}
+
+// ".tmp.PID.N", as files/temporary_file makes them: any other name is somebody else's.
+bool is_temporary(std::string_view name) {
+  if (!name.starts_with(kTemporary)) return false;
+  name.remove_prefix(kTemporary.size());
+  const std::size_t dot = std::min(name.find('.'), name.size());
+  return parse_number<std::uint64_t>(name.substr(0, dot)) && dot < name.size() &&
+         parse_number<std::uint64_t>(name.substr(dot + 1));
 }
 
 bool is_identity(std::string_view name) {
@@ -121,7 +131,7 @@ std::optional<std::string> read_settings(const std::string& path) {
 void sweep_folder(const std::string& path) {
   std::vector<std::string> names;
   for_each_name(path, [&](std::string_view name) {
-    if (name.starts_with(kTemporary)) names.emplace_back(name);
+    if (is_temporary(name)) names.emplace_back(name);
   });
   for (const std::string& name : names) abandoned(path + "/" + name, name);
 }
@@ -151,16 +161,38 @@ void PoolFolder::create(const std::string& identity) const { make_folder(identit
 
 void PoolFolder::require_ours() const {
   bool ours = false, empty = true;
-  const int error = for_each_name(path_, [&](std::string_view name) {
+  std::vector<std::string> names;
+  const int error = for_each_name(path_, [&](std::string_view name) { names.emplace_back(name); });
+  for (const std::string& name : names) {
     ours = ours || name == kSettings || name == "uses.log" || name == "uses.sum" ||
-           is_identity(name) || name.starts_with(kTemporary);
-    empty = empty && (name == "." || name == "..");
-  });
+           (is_identity(name) && has_entries(name));
+    empty = empty && (name == "." || name == ".." || is_temporary(name));
+  }
   if (error == 0 && !ours && !empty) {
     throw Error(ErrorKind::usage,
                 "{}: is not a pool: it has no {}; a new pool needs an empty folder", path_,
                 kSettings);
   }
+}
+
+bool PoolFolder::has_entries(const std::string& identity) const {
+  try {
+    return !keys(identity).empty();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool PoolFolder::hides_entries() const {
+  for (const std::string& identity : identities()) {
+    struct stat status {};
+    const std::string path = identity_path(identity);
+    if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+        ::faccessat(AT_FDCWD, path.c_str(), R_OK | X_OK, AT_EACCESS) != 0) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool PoolFolder::exists() const {
@@ -187,7 +219,7 @@ FoundSettings PoolFolder::settings() const {
     return unknown(error.what());
   }
   if (!text) {
-    if (!entries().empty()) return unknown(path + ": is missing");
+    if (!entries().empty() || hides_entries()) return unknown(path + ": is missing");
     return {};
   }
   std::int64_t format = 0;
@@ -209,7 +241,7 @@ FoundSettings PoolFolder::settings() const {
                 kPoolVersion);
   }
   if (!sound) {
-    if (!entries().empty()) return unknown(path + ": damaged");
+    if (!entries().empty() || hides_entries()) return unknown(path + ": damaged");
     return {{}, fmt::format("{}: damaged", path), true};
   }
   settings.capacity = std::max<std::int64_t>(1, settings.capacity);

@@ -62,6 +62,8 @@ class PoolFolder {
   void require_ours() const;
   // Whether there is a pool: settings or entries.
   bool exists() const;
+  // Whether this user may not list the entries of some identity.
+  bool hides_entries() const;
 
   // Throws Error(io) if there is no such folder, Error(data) if the pool is of a newer format.
   // Capacity 0, which older programs wrote, is 1.
@@ -95,6 +97,7 @@ class PoolFolder {
 
  private:
   std::string settings_path() const;
+  bool has_entries(const std::string& identity) const;
 
   std::string path_;
 };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <ctime>
 #include <map>
 #include <unordered_set>
@@ -233,7 +234,8 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
   } catch (const Error& error) {
     // Where eviction by bytes is allowed, a disk that is full before the limit is reached gets one
     // entry smaller.
-    if (error.kind() != ErrorKind::io || max_bytes == 0 ||
+    const bool full = error.system_error() == ENOSPC || error.system_error() == EDQUOT;
+    if (!full || max_bytes == 0 ||
         evict_now(folder_, {std::max<std::int64_t>(0, size() - 1), -1, settings.policy}).empty()) {
       throw;
     }
@@ -242,7 +244,9 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
   PoolUses::Lock lock(uses_);
   std::unordered_set<std::uint64_t> present;
   for (const PoolEntry& there : folder_.entries()) present.insert(there.key.low);
-  const PoolCounts counts = lock.fold([&](const EntryKey& k) { return present.contains(k.low); });
+  const bool all = !folder_.hides_entries();
+  const PoolCounts counts =
+      lock.fold([&](const EntryKey& k) { return !all || present.contains(k.low); });
   if (known && (replace || !present.contains(key.low))) {
     // Room is made first, so that the pool is never above its limits.
     evict(folder_, counts,

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -30,7 +31,8 @@ constexpr int kAppendTries = 1000, kLockTries = 10'000;
 // Whoever appends to a log of more bytes folds it: some 1200 uses, so that a pool that is only read
 // stays small, what reads the log has little to read, and the two flushes of a fold are rare.
 constexpr off_t kLongLog = off_t{64} << 10;
-constexpr std::string_view kSumFormat = "uses 1";
+constexpr std::string_view kSumFormat = "uses 1", kAnySum = "uses ";
+constexpr std::int64_t kMostSum = std::int64_t{64} << 20;  // of a million entries
 constexpr std::size_t kHead = 256;  // more than the lines with a file's generation take
 
 [[noreturn]] void fail(const std::string& path, int error) {
@@ -51,9 +53,8 @@ Locked lock(int file, int tries) {
 
 // What cannot be read counts as empty: at worst a use is not counted.
 std::string contents(const std::string& path) {
-  constexpr std::int64_t kMost = std::int64_t{64} << 20;  // uses.sum of a million entries
   try {
-    return read_text_file(path, kMost);
+    return read_text_file(path, kMostSum);
   } catch (const Error&) {
     return "";
   }
@@ -241,6 +242,14 @@ void PoolUses::Lock::write(const PoolCounts& counts) {
   const std::int64_t next = std::max(log_generation(contents(uses_.log_path())),
                                      parse_sum(contents(uses_.sum_path())).generation) +
                             1;
+  // Damage may be begun anew, but what is only unreadable now, or newer, is worth more than this.
+  struct stat status {};
+  if (::stat(uses_.sum_path().c_str(), &status) == 0) {
+    const std::string there = read_text_file(uses_.sum_path(), kMostSum);
+    if (there.starts_with(kAnySum) && !there.starts_with(kSumFormat)) {
+      throw Error(ErrorKind::data, "{}: of another format", uses_.sum_path());
+    }
+  }
   AtomicFile sum(uses_.sum_path(), true);
   sum.write(fmt::format("{}\ntotal {} {} {} {} {}\n", kSumFormat, next, counts.hits, counts.misses,
                         counts.reused, counts.order));
