@@ -28,7 +28,8 @@ std::string tool_name;
 bool quiet = false;
 std::vector<std::string_view> command_line;
 
-void complain(std::string_view message) {
+void complain(std::string_view library_message) {
+  const std::string message = with_options(library_message);
   std::string line = fmt::format("{}: {}", tool_name, message);
   // One line an event, whatever a file name holds.
   std::replace_if(
@@ -282,6 +283,27 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body) 
   } catch (const std::bad_alloc&) {  // while another failure was told
     return out_of_memory();
   }
+}
+
+std::string with_options(std::string_view message) {
+  constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyz_";
+  std::string text;
+  while (!message.empty()) {
+    const std::size_t open = message.find('`');
+    const std::size_t end =
+        open == std::string_view::npos ? open : message.find_first_not_of(kName, open + 1);
+    if (end == std::string_view::npos || end == open + 1 || message[end] != '`') {
+      const std::size_t plain = std::min(open, message.size() - 1) + 1;  // and a lone backtick
+      text += message.substr(0, plain);
+      message.remove_prefix(plain);
+      continue;
+    }
+    std::string option(message.substr(open + 1, end - open - 1));
+    std::ranges::replace(option, '_', '-');
+    text += fmt::format("{}--{}", message.substr(0, open), option);
+    message.remove_prefix(end + 1);
+  }
+  return text;
 }
 
 void print(const std::string& text) {

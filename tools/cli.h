@@ -22,6 +22,9 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body);
 // On standard output. Throws Error(io) naming the cause, which is lost if a later flush finds it.
 void print(const std::string& text);
 
+// A library's message with `top_p` as --top-p, which is what every tool calls it.
+std::string with_options(std::string_view message);
+
 // "tool: warning: ..." on stderr unless --quiet was given.
 void warn(const std::string& message);
 bool is_quiet();

@@ -124,7 +124,7 @@ struct ExitOptions {  // --exit, --exit-select
   ExitRule exit_rule() const { return ExitRule::parse(exit, exit_select); }
 };
 
-struct ScheduleOptions : ExitOptions {  // these, --speculative and --kv-slots
+struct SpeculationOptions : ExitOptions {  // these, --speculative and --kv-slots
   std::string speculative = "off";
   std::int32_t kv_slots = 0;
   void add(CLI::App& app);
@@ -132,14 +132,14 @@ struct ScheduleOptions : ExitOptions {  // these, --speculative and --kv-slots
   // Checked against model and plan. For `auto` the one that the model's profile advises on this
   // machine with this many threads, or plain decoding; `reason` says which way it went and why.
   struct Choice {
-    Schedule schedule;
+    Speculation speculation;
     std::string reason;  // of auto only
   };
   Choice choose(const Model& model, const LoopPlan& plan, const Ops& ops) const;
 };
 
-// Schedule::parse for the value of an option, which errors name.
-Schedule parse_schedule(std::string_view option, std::string_view text);
+// Speculation::parse for the value of an option, which errors name.
+Speculation parse_speculation(std::string_view option, std::string_view text);
 // The processor's name and how many CPUs this process may use; ops: the device.
 std::string machine_name(const Ops& ops);
 // Where tl-bench-spec leaves its verdict about a model and tl-generate looks for it.

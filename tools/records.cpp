@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "answer_json.h"
-#include "tinyloop/error.h"
+#include "cli.h"
 #include "tinyloop/engine/run_identity.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop::cli {
 
@@ -130,6 +131,7 @@ void BatchRecords::done(const BatchOutcome& outcome) {
   } else if (!told.error.empty()) {
     told.error = fmt::format("{}: {}", place(job.line), told.error);
   }
+  told.error = with_options(told.error);
   const bool error = !told.error.empty();
   errors_ += error;
   keep(outcome.number, job, error, error ? failure(job.line, told.error) : record(job, told));

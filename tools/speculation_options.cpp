@@ -21,7 +21,7 @@ namespace tinyloop::cli {
 constexpr std::string_view kAuto = "auto";
 constexpr std::string_view kSchedules[] = {"off", "block", "tree", "wavefront"};
 
-bool ScheduleOptions::automatic() const {
+bool SpeculationOptions::automatic() const {
   return speculative == kAuto || speculative.starts_with("auto:");
 }
 
@@ -33,7 +33,7 @@ void ExitOptions::add(CLI::App& app) {
                "With --exit: compute all loops and only select the state");
 }
 
-void ScheduleOptions::add(CLI::App& app) {
+void SpeculationOptions::add(CLI::App& app) {
   app.add_option("--speculative", speculative,
                  "Guess tokens with few loops, verify them with all: block:d=N,k=N, "
                  "tree:d=N,width=N,depth=N, wavefront:d=N, auto[:FILE] or off")
@@ -45,8 +45,8 @@ void ScheduleOptions::add(CLI::App& app) {
              "has its own");
 }
 
-ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPlan& plan,
-                                                const Ops& ops) const {
+SpeculationOptions::Choice SpeculationOptions::choose(const Model& model, const LoopPlan& plan,
+                                                      const Ops& ops) const {
   const ExitRule rule = exit_rule();
   if (!automatic()) {
     const std::string kind = speculative.substr(0, speculative.find(':'));
@@ -54,11 +54,11 @@ ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPl
       throw Error(ErrorKind::usage, "--speculative: '{}' is none of {}, auto", speculative,
                   fmt::join(kSchedules, ", "));
     }
-    const Choice choice{parse_schedule("--speculative", speculative), ""};
-    check(choice.schedule, model.config(), plan, rule, kv_slots);
+    const Choice choice{parse_speculation("--speculative", speculative), ""};
+    check(choice.speculation, model.config(), plan, rule, kv_slots);
     return choice;
   }
-  check(Schedule(), model.config(), plan, rule, kv_slots);
+  check(Speculation(), model.config(), plan, rule, kv_slots);
   if (speculative == "auto:") {
     throw Error(ErrorKind::usage, "--speculative auto: names no FILE after the colon");
   }
@@ -70,41 +70,41 @@ ScheduleOptions::Choice ScheduleOptions::choose(const Model& model, const LoopPl
   if (!std::filesystem::exists(path, unknown)) {
     // Beside the model there need not be one; a name that was given should be right.
     if (speculative != kAuto) warn(path + ": there is no such profile, decoding is plain");
-    return {Schedule(), "plain: no profile " + path};
+    return {Speculation(), "plain: no profile " + path};
   }
   SpeculationProfile profile;
   try {
     profile = SpeculationProfile::read(path);
   } catch (const Error& error) {
     warn(error.what());
-    return {Schedule(), "plain: the profile cannot be read"};
+    return {Speculation(), "plain: the profile cannot be read"};
   }
   if (profile.fingerprint != model.fingerprint()) {
-    return {Schedule(), "plain: the profile is of another model"};
+    return {Speculation(), "plain: the profile is of another model"};
   }
   if (profile.machine != machine_name(ops)) {
-    return {Schedule(), fmt::format("plain: the profile is of '{}', this is '{}'", profile.machine,
-                                    machine_name(ops))};
+    return {Speculation(), fmt::format("plain: the profile is of '{}', this is '{}'",
+                                       profile.machine, machine_name(ops))};
   }
   if (profile.loops != plan.loops) {
-    return {Schedule(), fmt::format("plain: the profile is for {} loops", profile.loops)};
+    return {Speculation(), fmt::format("plain: the profile is for {} loops", profile.loops)};
   }
   if (!profile.speculate) {
-    return {Schedule(), fmt::format("plain: the profile's verdict, {:.2f} x at best with {}",
-                                    profile.speedup, profile.schedule.name())};
+    return {Speculation(), fmt::format("plain: the profile's verdict, {:.2f} x at best with {}",
+                                       profile.speedup, profile.speculation.name())};
   }
   try {
-    check(profile.schedule, model.config(), plan, rule, kv_slots);
+    check(profile.speculation, model.config(), plan, rule, kv_slots);
   } catch (const Error& error) {
-    return {Schedule(), fmt::format("plain: {}", error.what())};
+    return {Speculation(), fmt::format("plain: {}", error.what())};
   }
-  return {profile.schedule, fmt::format("{}: the profile's verdict, {:.2f} x",
-                                        profile.schedule.name(), profile.speedup)};
+  return {profile.speculation, fmt::format("{}: the profile's verdict, {:.2f} x",
+                                           profile.speculation.name(), profile.speedup)};
 }
 
-Schedule parse_schedule(std::string_view option, std::string_view text) {
+Speculation parse_speculation(std::string_view option, std::string_view text) {
   try {
-    return Schedule::parse(text);
+    return Speculation::parse(text);
   } catch (const Error& error) {
     throw Error(error.kind(), "{}: {}", option, error.what());
   }

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -19,12 +19,12 @@
 #include "streams.h"
 #include "svg_chart.h"
 #include "tinyloop/engine/memory_need.h"
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/measure/speculation_bench.h"
 #include "tinyloop/measure/speculation_profile.h"
 #include "tinyloop/random.h"
-#include "tinyloop/engine/run_identity.h"
 
 namespace {
 
@@ -36,7 +36,7 @@ struct Options {
   cli::SamplingFlags sampling;
   cli::InputOptions input;
   cli::Output output;
-  std::vector<std::string> schedules;
+  std::vector<std::string> speculations;
   std::int64_t prompts = 8, repeats = 5, max_tokens = 32;
   double budget = 60.0, threshold = 1.3, require = 0.0;
   bool json = false, csv = false;
@@ -96,9 +96,9 @@ struct Verdict {
   SpeculationProfile profile;
   std::string line() const {
     return profile.speculate ? fmt::format("verdict: speculate with {}, {:.2f} x",
-                                           profile.schedule.name(), profile.speedup)
+                                           profile.speculation.name(), profile.speedup)
                              : fmt::format("verdict: plain, {:.2f} x at best with {}",
-                                           profile.speedup, profile.schedule.name());
+                                           profile.speedup, profile.speculation.name());
   }
 };
 
@@ -106,13 +106,14 @@ std::string json_arm(const BenchArm& arm) {
   const DecodeStats& t = arm.totals;
   return fmt::format(
       "{{\"schedule\":\"{}\",\"ratio\":{},\"low\":{},\"high\":{},\"tokens_per_second\":{},"
-      "\"drafted\":{},\"verified\":{},\"accepted\":{},\"own\":{},\"generated\":{},\"acceptance\":{}"
+      "\"drafted\":{},\"verified\":{},\"accepted\":{},\"undrafted\":{},\"generated\":{},"
+      "\"acceptance\":{}"
       ","
       "\"passes\":{},\"tokens_per_pass\":{},\"rows_per_pass\":{},\"equal_to_plain\":true,"
       "\"dropped\":{},\"ratios\":{},\"times\":{}}}",
-      arm.schedule.name(), json_number(arm.median), json_number(arm.low), json_number(arm.high),
-      json_number(arm.tokens_per_second), t.drafted, t.verified, t.accepted, t.own, t.generated,
-      json_number(acceptance(t)), t.passes, json_number(per_pass(arm, decoded(arm))),
+      arm.speculation.name(), json_number(arm.median), json_number(arm.low), json_number(arm.high),
+      json_number(arm.tokens_per_second), t.drafted, t.verified, t.accepted, t.undrafted,
+      t.generated, json_number(acceptance(t)), t.passes, json_number(per_pass(arm, decoded(arm))),
       json_number(per_pass(arm, t.rows)), arm.dropped, json_numbers(arm.ratios),
       json_numbers(arm.costs));
 }
@@ -126,7 +127,7 @@ std::string json_document(const Options& options, const BenchReport& report, con
       "{{\"verdict\":\"{}\",\"schedule\":\"{}\",\"ratio\":{},\"threshold\":{},\"repeats\":{},"
       "\"prompts\":{},\"loops\":{},\"max_tokens\":{},\"clock\":\"{}\",\"seed\":{},\"machine\":{},"
       "\"fingerprint\":\"{}\",\"date\":\"{}\",\"update_ratios\":{},\"plain\":{},\"arms\":[{}]}}\n",
-      p.speculate ? "speculate" : "plain", p.schedule.name(), json_number(p.speedup),
+      p.speculate ? "speculate" : "plain", p.speculation.name(), json_number(p.speedup),
       json_number(p.threshold), report.repeats, prompts, p.loops, options.max_tokens, options.clock,
       options.sampling.seed(), json_string(p.machine), p.fingerprint, p.date,
       json_numbers(report.update_ratios), json_arm(report.plain), arms);
@@ -139,16 +140,15 @@ std::string csv_number(double value) {
 
 std::string csv_table(const BenchReport& report) {
   std::string text =
-      "schedule,ratio,low,high,tokens_per_second,drafted,verified,accepted,own,generated,"
+      "schedule,ratio,low,high,tokens_per_second,drafted,verified,accepted,undrafted,generated,"
       "acceptance,passes,tokens_per_pass,rows_per_pass,dropped\n";
   const auto add = [&](const BenchArm& arm) {
     const DecodeStats& t = arm.totals;
-    text += fmt::format(
-        "\"{}\",{:.4f},{},{},{:.3f},{},{},{},{},{},{},{},{:.4f},{:.4f},{}\n",
-        arm.schedule.name(), arm.median, csv_number(arm.low), csv_number(arm.high),
-        arm.tokens_per_second, t.drafted, t.verified, t.accepted, t.own, t.generated,
-        csv_number(acceptance(t)), t.passes,
-        per_pass(arm, decoded(arm)), per_pass(arm, t.rows), arm.dropped ? 1 : 0);
+    text += fmt::format("\"{}\",{:.4f},{},{},{:.3f},{},{},{},{},{},{},{},{:.4f},{:.4f},{}\n",
+                        arm.speculation.name(), arm.median, csv_number(arm.low),
+                        csv_number(arm.high), arm.tokens_per_second, t.drafted, t.verified,
+                        t.accepted, t.undrafted, t.generated, csv_number(acceptance(t)), t.passes,
+                        per_pass(arm, decoded(arm)), per_pass(arm, t.rows), arm.dropped ? 1 : 0);
   };
   add(report.plain);
   for (const BenchArm& arm : report.arms) add(arm);
@@ -162,7 +162,7 @@ std::string table(const BenchReport& report, const Verdict& verdict) {
   const auto add = [&](const BenchArm& arm) {
     text += fmt::format(
         "{:<26} {:>9.2f} {:>7.2f} x {:>15} {:>8} {:>12.3f} {:>10.2f}{}\n",
-        arm.schedule.kind == Schedule::Kind::plain ? "plain" : arm.schedule.name(),
+        arm.speculation.kind == Speculation::Kind::plain ? "plain" : arm.speculation.name(),
         arm.tokens_per_second, arm.median,
         std::isnan(arm.low) ? "none" : fmt::format("{:>6.2f} - {:<6.2f}", arm.low, arm.high),
         arm.totals.verified > 0 ? fmt::format("{:.1f} %", 100.0 * acceptance(arm.totals)) : "-",
@@ -182,11 +182,11 @@ std::string chart(const BenchReport& report) {
   SvgChart chart{"speed-up over plain decoding", "draft loops d", "x", 1.0, {}};
   std::map<std::string, SvgSeries> series;
   for (const BenchArm& arm : report.arms) {
-    const Schedule& s = arm.schedule;
-    const std::string name = s.kind == Schedule::Kind::block ? fmt::format("block k={}", s.drafts)
-                             : s.kind == Schedule::Kind::tree
-                                 ? fmt::format("tree {} x {}", s.width, s.depth)
-                                 : "wavefront";
+    const Speculation& s = arm.speculation;
+    const std::string name =
+        s.kind == Speculation::Kind::block  ? fmt::format("block k={}", s.drafts)
+        : s.kind == Speculation::Kind::tree ? fmt::format("tree {} x {}", s.width, s.depth)
+                                            : "wavefront";
     series[name].points.emplace_back(s.draft_loops, arm.median);
   }
   for (auto& [name, one] : series) {
@@ -216,18 +216,18 @@ int bench(Options& options) {
   if (options.clock == "passes") {
     what.cost = [](const DecodeStats& stats) { return static_cast<double>(stats.passes); };
   }
-  for (const std::string& name : options.schedules) {
-    what.schedules.push_back(cli::parse_schedule("--schedule", name));
+  for (const std::string& name : options.speculations) {
+    what.speculations.push_back(cli::parse_speculation("--speculative", name));
   }
-  if (what.schedules.empty()) what.schedules = speculation_sweep(plan.loops);
+  if (what.speculations.empty()) what.speculations = speculation_sweep(plan.loops);
   if (plan.loops == 1) cli::warn("with one loop a guess costs as much as an answer");
   std::int32_t rows = static_cast<std::int32_t>(options.loop.chunk());
-  for (const Schedule& schedule : what.schedules) {
-    if (schedule.kind == Schedule::Kind::plain) {
-      throw Error(ErrorKind::usage, "--schedule: 'off' is what all others are compared with");
+  for (const Speculation& speculation : what.speculations) {
+    if (speculation.kind == Speculation::Kind::plain) {
+      throw Error(ErrorKind::usage, "--speculative: 'off' is what all others are compared with");
     }
-    check(schedule, config, plan, ExitRule(), 0, "--schedule");
-    rows = std::max(rows, schedule.rows(plan.loops));
+    check(speculation, config, plan, ExitRule(), 0);
+    rows = std::max(rows, speculation.rows(plan.loops));
   }
   const std::string profile =
       options.profile == "true" ? cli::profile_path(options.model.path) : options.profile;
@@ -254,7 +254,7 @@ int bench(Options& options) {
   const BenchArm& best = report.best();
   const Verdict verdict{{model.fingerprint(), cli::machine_name(*ops), plan.loops,
                          cache_identity(forward, options.loop.kv_mode()).kv, now(),
-                         best.pays(options.threshold), best.schedule, best.median,
+                         best.pays(options.threshold), best.speculation, best.median,
                          options.threshold}};
   options.output.write(options.json  ? json_document(options, report, verdict, prompts.size())
                        : options.csv ? csv_table(report)
@@ -272,7 +272,7 @@ int bench(Options& options) {
     cli::warn(fmt::format(
         "the quartiles of {}, {:.2f} to {:.2f}, lie on both sides of the threshold {}: the verdict "
         "may be another one next time; more --repeats, --prompts or -n tell more",
-        best.schedule.name(), best.low, best.high, options.threshold));
+        best.speculation.name(), best.low, best.high, options.threshold));
   }
   if (!options.plot.empty()) {
     AtomicFile file(options.plot);
@@ -286,7 +286,7 @@ int bench(Options& options) {
     throw Error(ErrorKind::device,
                 "the best speed-up, {:.2f} x with {}, is below the {} of "
                 "--require-speedup",
-                best.median, best.schedule.name(), options.require);
+                best.median, best.speculation.name(), options.require);
   }
   return cli::kDone;
 }
@@ -300,7 +300,7 @@ int main(int argc, char** argv) {
   options.input.add(app, "random ids");
   options.loop.add(app);
   options.sampling.add(app);
-  app.add_option("--schedule", options.schedules,
+  app.add_option("--speculative", options.speculations,
                  "An arm, as tl-generate's --speculative; may be repeated; default: a sweep")
       ->type_name("SCHEDULE")
       ->allow_extra_args(false);

@@ -16,12 +16,12 @@
 #include "streams.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/json_object.h"
 #include "tinyloop/pool/prefix_pool.h"
 #include "tinyloop/schedule/generate.h"
 #include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/schedule/resume.h"
 
 namespace {
@@ -31,7 +31,7 @@ using namespace tinyloop;
 struct Options {
   cli::ModelOptions model;
   cli::LoopOptions loop;
-  cli::ScheduleOptions schedule;
+  cli::SpeculationOptions speculation;
   cli::SamplingFlags sampling;
   cli::StopFlags stop;
   cli::InputOptions input;
@@ -50,7 +50,7 @@ struct Engine {
   KvMode kv;
   std::optional<PrefixPool> pool;
   std::set<std::string> warned;  // what is wrong with the pool is told once, not for each line
-  cli::ScheduleOptions::Choice choice;
+  cli::SpeculationOptions::Choice choice;
   std::optional<ResumeHandle> resumed;  // --resume
 };
 
@@ -76,14 +76,15 @@ std::string record(const Options& options, const Job& job, const Answer& answer)
 }
 
 // The part of the statistics that depends on the schedule.
-JsonObject schedule_members(const cli::ScheduleOptions::Choice& choice, const DecodeStats& stats) {
+JsonObject schedule_members(const cli::SpeculationOptions::Choice& choice,
+                            const DecodeStats& stats) {
   JsonObject members;
-  members.add("schedule", choice.schedule.name());
+  members.add("schedule", choice.speculation.name());
   if (!choice.reason.empty()) members.add("auto", choice.reason);
   members.add("drafted", stats.drafted)
       .add("verified", stats.verified)
       .add("accepted", stats.accepted)
-      .add("own", stats.own)
+      .add("undrafted", stats.undrafted)
       .add("passes", stats.passes)
       .add("rows", stats.rows)
       .add_array<std::int64_t>("exits", stats.exits)
@@ -93,7 +94,7 @@ JsonObject schedule_members(const cli::ScheduleOptions::Choice& choice, const De
 
 std::string statistics(const Options& options, const Job& job, const Answer& answer,
                        const Forward& forward, const PooledPrompt& prompt,
-                       const cli::ScheduleOptions::Choice& choice) {
+                       const cli::SpeculationOptions::Choice& choice) {
   const DecodeStats& stats = answer.stats;
   // From the first token on: one token takes no time.
   std::optional<double> per_second;
@@ -131,8 +132,8 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
   request.stop = options.stop.rules(config);
   if (job.line.max_tokens) request.stop.max_tokens = *job.line.max_tokens;
   request.hash_logits = options.stats.wanted();
-  request.exit = options.schedule.exit_rule();
-  request.kv_slots = options.schedule.kv_slots;
+  request.exit = options.speculation.exit_rule();
+  request.kv_slots = options.speculation.kv_slots;
   SamplingOptions sampling = options.sampling.options();
   sampling.seed = job.seed;
 
@@ -163,7 +164,7 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
   }
   const bool final_answer = job.sample + 1 == options.samples;
   const Answer answer = prompt.generate(Sampler(sampling, config.vocab), request, final_answer,
-                                        engine.choice.schedule);
+                                        engine.choice.speculation);
   if (!as_ids) {
     options.output.write(record(options, job, answer));
   } else {
@@ -275,7 +276,7 @@ int run(Options& options) {
   validate(options.stop.rules(config), config.vocab);
   const TokenLimits limits{config.vocab, config.context};
   const auto ops = options.model.make_ops();
-  const cli::ScheduleOptions::Choice choice = options.schedule.choose(model, plan, *ops);
+  const cli::SpeculationOptions::Choice choice = options.speculation.choose(model, plan, *ops);
   cli::check_outputs(
       {options.output.name(), options.stats.name(), {"--save-state", options.save_state, true}});
   options.output.open();
@@ -304,9 +305,9 @@ int run(Options& options) {
     }
   }
   const auto chunk = static_cast<std::int32_t>(std::min(longest, options.loop.chunk()));
-  const std::int32_t rows = std::max(chunk, choice.schedule.rows(plan.loops));
+  const std::int32_t rows = std::max(chunk, choice.speculation.rows(plan.loops));
   const std::int32_t slots =
-      std::max(chunk, choice.schedule.slots(plan.loops, options.schedule.exit_rule()));
+      std::max(chunk, choice.speculation.slots(plan.loops, options.speculation.exit_rule()));
   check_memory(*ops, memory_need(model, plan, options.loop.kv_mode(), rows, slots,
                                  most_positions(options, config, lines)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
@@ -332,7 +333,7 @@ int main(int argc, char** argv) {
   options.model.add(app);
   options.input.add(app);
   options.loop.add(app);
-  options.schedule.add(app);
+  options.speculation.add(app);
   cli::add_pool(app, options.pool, "Begin with what this prefix pool holds");
   app.add_flag("--pool-add", options.pool_add, "Add each prompt to the pool");
   app.add_flag("--no-crop", options.no_crop,

@@ -18,6 +18,8 @@ enum class ErrorKind {
   device,  // the device or the computation failed: memory, NaN logits; tools exit with 1
 };
 
+// In messages a setting is named by its field, in backticks: `top_p`. The tools write the option
+// that sets it, --top-p.
 class Error : public std::runtime_error {
  public:
   // Error(ErrorKind::usage, "{}:{}: id {} is not below {}", file, line, id, vocab)

@@ -8,7 +8,7 @@ cp "$MODELS"/flat.tinyloop flat.tinyloop
 bench() { tl-bench-spec --clock passes --temperature 0 --repeats 2 -n 25 "$@" prompts; }
 
 # Draft loops = loops cannot pay.
-bench -m plain.tinyloop --loops 8 --schedule block:d=8,k=4 --json --save-profile >plain.json 2>warned
+bench -m plain.tinyloop --loops 8 --speculative block:d=8,k=4 --json --save-profile >plain.json 2>warned
 holds warned 'a verdict by --clock passes, which is not about time'
 python3 - plain.json <<'END'
 import json, sys
@@ -25,7 +25,7 @@ value auto stats | grep -q "plain: the profile's verdict" || fail 'does not say 
 tl-generate -m plain.tinyloop --loops 8 --temperature 0 -n 9 prompts >wanted
 same wanted answer
 
-bench -m flat.tinyloop --loops 8 --schedule block:d=1,k=4 --schedule wavefront:d=1 --save-profile --plot plot.svg >table 2>warned
+bench -m flat.tinyloop --loops 8 --speculative block:d=1,k=4 --speculative wavefront:d=1 --save-profile --plot plot.svg >table 2>warned
 holds table 'verdict: speculate with wavefront:d=1'
 holds table '100.0 %'
 python3 -c 'import xml.dom.minidom; xml.dom.minidom.parse("plot.svg")'
@@ -54,9 +54,9 @@ for path in fifo folder /dev/zero; do
   [ "$(value schedule stats)" = off ] || fail "$path decides"
 done
 
-ends 1 bench -m plain.tinyloop --loops 8 --schedule block:d=8,k=4 --require-speedup 1.1
+ends 1 bench -m plain.tinyloop --loops 8 --speculative block:d=8,k=4 --require-speedup 1.1
 holds err 'below the 1.1 of --require-speedup'
-ends 0 bench -m flat.tinyloop --loops 8 --schedule wavefront:d=1 --require-speedup 2
+ends 0 bench -m flat.tinyloop --loops 8 --speculative wavefront:d=1 --require-speedup 2
 # One pair has no spread: no quartiles and no verdict for speculation.
 bench -m flat.tinyloop --loops 8 --csv --budget 0 >table.csv 2>warned
 holds warned 'a single pair of runs has no spread'
@@ -67,12 +67,12 @@ bench -m flat.tinyloop --loops 8 --budget 0 --json >one.json 2>warned
 [ "$(wc -l <table.csv)" -gt 10 ] || fail 'no sweep'
 refused 2 --csv tl-bench-spec -m flat.tinyloop --json --csv prompts
 for schedule in foo auto block:k=x; do
-  refused 2 "--schedule: " tl-bench-spec -m flat.tinyloop --schedule "$schedule" prompts
+  refused 2 "--speculative: " tl-bench-spec -m flat.tinyloop --speculative "$schedule" prompts
 done
-refused 2 '--schedule block:d=5,k=4 and --loops 4' tl-bench-spec -m flat.tinyloop --loops 4 --schedule block:d=5 prompts
-refused 2 --loops tl-bench-spec -m flat.tinyloop --loops 4 --schedule block:d=5 prompts
-refused 2 --schedule tl-bench-spec -m flat.tinyloop --schedule off prompts
+refused 2 '--speculative block:d=5,k=4 and --loops 4' tl-bench-spec -m flat.tinyloop --loops 4 --speculative block:d=5 prompts
+refused 2 --loops tl-bench-spec -m flat.tinyloop --loops 4 --speculative block:d=5 prompts
+refused 2 --speculative tl-bench-spec -m flat.tinyloop --speculative off prompts
 # By the clock on the wall, with made-up prompts.
 tl-bench-spec -m flat.tinyloop --seed 1 --loops 4 --budget 1 -n 8 --prompts 2 >table 2>warned  # perhaps that quartiles are wide
 holds table 'verdict:'
-refused 2 '--input-format needs a FILE' tl-bench-spec -q -m "$MODELS/m.tinyloop" --repeats 1 --prompts 1 -n 2 --schedule block --input-format npy
+refused 2 '--input-format needs a FILE' tl-bench-spec -q -m "$MODELS/m.tinyloop" --repeats 1 --prompts 1 -n 2 --speculative block --input-format npy

@@ -36,7 +36,7 @@ echo '5 17 3 40' >one
 tl-generate -m "$model" -n 41 --temperature 0 --ignore-eos --speculative block:d=4,k=4 --stats=stats one >/dev/null
 [ "$(value accepted stats)" = "$(value verified stats)" ] || fail 'full drafts were rejected'
 [ "$(value accepted stats)" -gt 0 ] || fail 'nothing was drafted'
-[ $(($(value accepted stats) + $(value own stats))) -eq "$(value generated stats)" ] || fail 'accepted + own'
+[ $(($(value accepted stats) + $(value undrafted stats))) -eq "$(value generated stats)" ] || fail 'accepted + undrafted'
 
 refused 2 --loops tl-generate -m "$model" --loops 3 --speculative block:d=4 one
 holds err --speculative

@@ -20,7 +20,7 @@ for answer, s in zip(answers, records):
         assert s['prefilled'] + s['reused'] == s['prompt'], where
         assert s['first_token_ms'] >= s['prefill_ms'] >= 0, where
     assert s['prompt_loops'] == 4 * s['prefilled'], where
-    assert s['accepted'] + s['own'] == s['generated'], where
+    assert s['accepted'] + s['undrafted'] == s['generated'], where
     assert s['drafted'] >= s['verified'] >= s['accepted'], where
     assert s['rows'] >= s['passes'] >= 0, where
     assert s['loops_run'] == s['prompt_loops'] + s['rows'], where

@@ -31,7 +31,7 @@ for stats in '--stats=x --stats=y' '--stats --stats=y' '--stats=x --stats'; do
   # shellcheck disable=SC2086 # two words
   for tool in tl-generate tl-batch; do refused 2 '--stats: given more than once' $tool -m "$model" -n 1 $stats in; done
 done
-refused 2 '--save-profile: given more than once' tl-bench-spec -m "$model" -n 2 --prompts 1 --repeats 1 --schedule block --save-profile=x --save-profile=y
+refused 2 '--save-profile: given more than once' tl-bench-spec -m "$model" -n 2 --prompts 1 --repeats 1 --speculative block --save-profile=x --save-profile=y
 [ ! -e x ] && [ ! -e y ] || fail 'something was written'
 
 TL_BACKEND=foo refused 2 'environment variable TL_BACKEND: --backend' tl-generate -m "$model" in

@@ -8,8 +8,8 @@ cp -r "$MODELS/ouro-hf" hf
 
 refused 2 --save-state tl-generate -m model -n 1 --save-state model in
 refused 2 --save-state tl-generate -m model -n 1 --save-state in in
-refused 2 --plot tl-bench-spec -m model -n 2 --prompts 1 --repeats 1 --schedule block:d=1 --plot model
-refused 2 --save-profile tl-bench-spec -m model -n 2 --prompts 1 --repeats 1 --schedule block:d=1 --save-profile=model
+refused 2 --plot tl-bench-spec -m model -n 2 --prompts 1 --repeats 1 --speculative block:d=1 --plot model
+refused 2 --save-profile tl-bench-spec -m model -n 2 --prompts 1 --repeats 1 --speculative block:d=1 --save-profile=model
 refused 2 OUT tl-convert hf hf/config.json
 same kept model
 [ "$(cat in)" = '1 2 3' ] || fail 'the input was changed'
@@ -19,7 +19,7 @@ refused 2 'name the same file' tl-generate -m model -n 1 -o o --stats=o in
 refused 2 'name the same file' tl-generate -m model -n 1 -o o --save-state ./o in
 refused 2 'name the same file' tl-score -m model --logits x --states x in
 refused 2 'name the same file' tl-score -m model --logits x -o x in
-refused 2 'name the same file' tl-bench-spec -m model -n 2 --prompts 1 --schedule block:d=1 -o b --plot b
+refused 2 'name the same file' tl-bench-spec -m model -n 2 --prompts 1 --speculative block:d=1 -o b --plot b
 [ ! -e o ] && [ ! -e x ] && [ ! -e b ] || fail 'something was written'
 refused 2 'Is a directory' tl-generate -m model -n 1 --save-state hf in
 
@@ -31,8 +31,8 @@ head = "{'descr': '<f4', 'fortran_order': False, 'shape': (64, 32), }"
 head += ' ' * (-(len(head) + 11) % 64) + '\n'
 open('states.npy', 'wb').write(b'\x93NUMPY\1\0' + struct.pack('<H', len(head)) + head.encode() + bytes(64 * 32 * 4))
 END
-tl-bench-spec -q -m model --repeats 1 --prompts 1 -n 2 --schedule block --save-profile=profile >bench
-tl-bench-spec -q -m model --repeats 1 --prompts 1 -n 2 --schedule block --save-profile >bench
+tl-bench-spec -q -m model --repeats 1 --prompts 1 -n 2 --speculative block --save-profile=profile >bench
+tl-bench-spec -q -m model --repeats 1 --prompts 1 -n 2 --speculative block --save-profile >bench
 tl-generate -m model -n 1 --save-state state in >answer
 tl-pool-register --pool pool -m model --capacity 9 in >key
 entry=$(ls pool/*/*.*)
@@ -133,8 +133,8 @@ holds err 'poisoned:2: step 1'
 refused 2 '--save-state /dev/null: is not a regular file' tl-generate -m model -n 1 --save-state /dev/null in
 refused 2 '--logits /dev/null: is not a regular file' tl-score -m model --logits /dev/null in
 refused 2 '--states /dev/null: is not a regular file' tl-score -m model --states /dev/null in
-refused 2 '--plot /dev/null: is not a regular file' tl-bench-spec -m model -n 2 --prompts 1 --schedule block --plot /dev/null
-refused 2 '--save-profile /dev/null: is not a regular file' tl-bench-spec -m model -n 2 --prompts 1 --schedule block --save-profile=/dev/null
+refused 2 '--plot /dev/null: is not a regular file' tl-bench-spec -m model -n 2 --prompts 1 --speculative block --plot /dev/null
+refused 2 '--save-profile /dev/null: is not a regular file' tl-bench-spec -m model -n 2 --prompts 1 --speculative block --save-profile=/dev/null
 refused 2 'OUT /dev/null: is not a regular file' tl-convert hf /dev/null
 
 # A symbolic link stays one, whether what it leads to is there or not; the journal is beside that.

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "cuda/cuda_device.h"
-#include "tinyloop/engine/memory_need.h"
-#include "tinyloop/error.h"
 #include "model/checkpoint_folder.h"
 #include "model/golden_files.h"
-#include "tinyloop/model/import_hf.h"
 #include "model/pool_runs.h"
+#include "temporary_folder.h"
+#include "tinyloop/engine/memory_need.h"
+#include "tinyloop/error.h"
+#include "tinyloop/model/import_hf.h"
 #include "tinyloop/schedule/prefill.h"
 #include "tinyloop/schedule/prefix_cache.h"
-#include "temporary_folder.h"
 
 namespace tinyloop {
 namespace {
@@ -175,16 +175,16 @@ TEST_CASE("every schedule gives plain decoding's stream") {
   request.prompt = prompt;
   request.stop.max_tokens = 10;
   request.hash_logits = true;
-  const auto run = [&](const char* schedule) {
+  const auto run = [&](const char* speculation) {
     KvCache cache(device.ops(), plan, KvMode::f16);
     return generate(forward, cache, Sampler(options, model.config().vocab), request,
-                    Schedule::parse(schedule));
+                    Speculation::parse(speculation));
   };
   const Answer plain = run("off");
   CHECK(plain.tokens.size() == 10);
-  for (const char* schedule : {"block:d=2,k=3", "tree:d=1,width=2,depth=2", "wavefront:d=2"}) {
-    CAPTURE(std::string(schedule));
-    const Answer answer = run(schedule);
+  for (const char* speculation : {"block:d=2,k=3", "tree:d=1,width=2,depth=2", "wavefront:d=2"}) {
+    CAPTURE(std::string(speculation));
+    const Answer answer = run(speculation);
     CHECK(answer.tokens == plain.tokens);
     CHECK(answer.stats.logits_hash == plain.stats.logits_hash);
   }

@@ -11,9 +11,9 @@
 #include <string>
 #include <string_view>
 
+#include "fuzz/fuzz_require.h"
 #include "tinyloop/device/kv_tile.h"
 #include "tinyloop/error.h"
-#include "fuzz/fuzz_require.h"
 #include "tinyloop/kv/snapshot.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -54,7 +54,8 @@ void check(const Snapshot& snapshot) {
           "the last tile holds the last position");
   const std::size_t values = snapshot.ids().size() * snapshot.last().size();
   require(!snapshot.resumable() || snapshot.states().size() == values, "each id has a state");
-  require(snapshot.kept().empty() || snapshot.kept().size() == values, "each id has what is kept");
+  require(snapshot.injected().empty() || snapshot.injected().size() == values,
+          "each id has what is kept");
   require(!snapshot.serves(0) && !snapshot.serves(snapshot.length() + 1), "it serves its own ids");
   std::int64_t sum = 0;
   for (const TokenId id : snapshot.ids()) sum += id;

@@ -11,12 +11,12 @@
 #include <set>
 #include <utility>
 
+#include "model/pool_runs.h"
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "model/pool_runs.h"
 #include "tinyloop/schedule/decode.h"
 #include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/engine/run_identity.h"
 
 namespace tinyloop {
 namespace {
@@ -38,7 +38,7 @@ void check_statistics(const BatchRun& run, const BatchSetting& setting, std::int
     reused += own.reused;
     rows += own.rows;
     errors += outcome.error.empty() ? 0 : 1;
-    CHECK(own.accepted + own.own == own.generated);
+    CHECK(own.accepted + own.undrafted == own.generated);
     CHECK(own.loops_run == own.prompt_loops + own.rows);
     CHECK(own.passes == own.rows);  // one row in each pass that it took part in
     CHECK(outcome.queue_ms >= 0.0);

@@ -10,9 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "guarded_ops.h"
-#include "tinyloop/kv/kv_cache.h"
 #include "model/batch_runs.h"
 #include "model/engine_runs.h"
 #include "model/pool_runs.h"
@@ -20,6 +18,8 @@
 #include "temporary_folder.h"
 #include "test_seed.h"
 #include "tiny_models.h"
+#include "tinyloop/error.h"
+#include "tinyloop/kv/kv_cache.h"
 
 namespace tinyloop {
 namespace {
@@ -212,7 +212,7 @@ TEST_CASE("U-16: bad jobs get their reason, the others their answers") {
                                             "",
                                             "empty prompt",
                                             "id -1 is not below 64",
-                                            "--stop: the sequence is empty",
+                                            "`stop`: the sequence is empty",
                                             "prompt too long: 65 ids, the model's context holds 64",
                                             "",
                                             ""};
@@ -355,18 +355,18 @@ TEST_CASE("what cannot work together is refused at entry, by name") {
     return "";
   };
   CHECK(refusal([](BatchSetting&) {}) == "");
-  CHECK(refusal([](BatchSetting& s) { s.options.lanes = 0; }) == "--lanes: 0 is not at least 1");
+  CHECK(refusal([](BatchSetting& s) { s.options.lanes = 0; }) == "`lanes`: 0 is not at least 1");
   CHECK(refusal([](BatchSetting& s) {
           s.options.lanes = 20;
-        }).find("--lanes 20 and --prefill-chunk 0 do not fit") == 0);
-  CHECK(refusal([](BatchSetting& s) { s.options.lanes = INT32_MAX; }).find("--lanes 2147483647") ==
+        }).find("`lanes` 20 and `prefill_chunk` 0 do not fit") == 0);
+  CHECK(refusal([](BatchSetting& s) { s.options.lanes = INT32_MAX; }).find("`lanes` 2147483647") ==
         0);
   CHECK(refusal([](BatchSetting& s) { s.options.prefill_chunk = 16; }) == "");
   CHECK(refusal([](BatchSetting& s) {
           s.options.prefill_chunk = 17;
-        }).find("--lanes 4 and --prefill-chunk 17 do not fit") == 0);
+        }).find("`lanes` 4 and `prefill_chunk` 17 do not fit") == 0);
   CHECK(refusal([](BatchSetting& s) { s.options.prefill_chunk = -1; }) ==
-        "--prefill-chunk: -1 is negative");
+        "`prefill_chunk`: -1 is negative");
   CHECK(refusal([](BatchSetting& s) {
           s.options.exit = ExitRule::parse("gate:0.5", false);
           s.options.prefill_chunk = 13;  // the selected states need slots too
@@ -374,15 +374,15 @@ TEST_CASE("what cannot work together is refused at entry, by name") {
   CHECK(refusal([](BatchSetting& s) { s.options.in_sight = 0; }).find("not at least 1") !=
         std::string::npos);
   CHECK(refusal([](BatchSetting& s) { s.options.pool_min_share = 2; }) ==
-        "--pool-min-share needs --pool");
+        "`pool_min_share` needs `pool`");
   CHECK(refusal([](BatchSetting& s) { s.options.pool_min_share = -1; }) ==
-        "--pool-min-share: -1 is negative");
+        "`pool_min_share`: -1 is negative");
   CHECK(refusal([](BatchSetting& s) {
           s.options.sampling.temperature = -1.0;
-        }).find("--temperature") == 0);
+        }).find("`temperature`") == 0);
   CHECK(refusal([](BatchSetting& s) {
           s.options.exit.select_only = true;
-        }).find("--exit-select needs --exit") == 0);
+        }).find("`exit_select` needs `exit`") == 0);
 }
 
 }  // namespace

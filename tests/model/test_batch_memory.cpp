@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "guarded_ops.h"
-#include "tinyloop/kv/kv_cache.h"
 #include "model/batch_runs.h"
 #include "model/engine_runs.h"
 #include "model/pool_runs.h"
 #include "tiny_models.h"
+#include "tinyloop/kv/kv_cache.h"
 
 namespace tinyloop {
 namespace {
@@ -97,7 +97,7 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
   CHECK(run.stats.errors == 1);
   CHECK(run.of(1).error == "its keys and values may take " + std::to_string(20 * tile) +
                                " bytes, more than the " + std::to_string(20 * tile - 1) +
-                               " of --memory for all lanes");
+                               " of `memory` for all lanes");
 }
 
 TEST_CASE("the inputs that a store-h mode keeps count, also where keys and values are shared") {

@@ -11,15 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
-#include "tinyloop/pool/prefix_pool.h"
 #include "model/batch_runs.h"
 #include "model/engine_runs.h"
 #include "model/pool_runs.h"
-#include "tinyloop/schedule/prefix_cache.h"
-#include "tinyloop/engine/run_identity.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/engine/run_identity.h"
+#include "tinyloop/error.h"
+#include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/schedule/prefix_cache.h"
 
 namespace tinyloop {
 namespace {
@@ -354,7 +354,7 @@ TEST_CASE("a pool of something else is refused at entry") {
   // Lanes have thrice their rows then, which may be more than 32 bits hold.
   setting.options.lanes = 1000000000;
   CHECK_THROWS_WITH_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
-                       doctest::Contains("--lanes 1000000000 and"), Error);
+                       doctest::Contains("`lanes` 1000000000 and"), Error);
   setting.options.lanes = 16;
   setting.options.grouping = BatchGrouping::none;
   CHECK_THROWS_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "guarded_ops.h"
 #include "model/pool_runs.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop {
 namespace {
@@ -108,8 +108,8 @@ TEST_CASE("states of entries that extend each other are those of entries made al
   add_resumable(b, KvMode::f16, whole);
   const auto one = Snapshot::open(a.path_of(whole)), other = Snapshot::open(b.path_of(whole));
   CHECK(same_bits(one->states(), other->states()));
-  CHECK(same_bits(one->kept(), other->kept()));
-  CHECK(one->kept().size() == one->states().size());
+  CHECK(same_bits(one->injected(), other->injected()));
+  CHECK(one->injected().size() == one->states().size());
 }
 
 TEST_CASE("damaged states are a miss with a warning") {

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "model/engine_runs.h"
-#include "tinyloop/schedule/generate.h"
-#include "tinyloop/schedule/resume.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/error.h"
+#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/resume.h"
 
 namespace tinyloop {
 namespace {
@@ -24,11 +24,11 @@ struct Run {
   std::int32_t rows = 7;
 
   Answer answer(std::int32_t loops, const std::vector<TokenId>& prompt, const ResumeHandle* handle,
-                const ExitRule& exit = {}, const Schedule& schedule = {}) const {
+                const ExitRule& exit = {}, const Speculation& speculation = {}) const {
     const LoopPlan plan = make_loop_plan(model.config(), loops, window);
     Forward forward(model, ops, plan, InitialStates::parse("", model.config()),
-                    std::max(rows, schedule.rows(loops)),
-                    std::max(rows, schedule.slots(loops, exit)));
+                    std::max(rows, speculation.rows(loops)),
+                    std::max(rows, speculation.slots(loops, exit)));
     KvCache cache(ops, plan, kv);
     DecodeRequest request;
     request.prompt = prompt;
@@ -38,7 +38,7 @@ struct Run {
     if (handle != nullptr) request.read_prompt = resuming(*handle);
     SamplingOptions sampling;
     sampling.seed = 5;
-    return generate(forward, cache, Sampler(sampling, model.config().vocab), request, schedule);
+    return generate(forward, cache, Sampler(sampling, model.config().vocab), request, speculation);
   }
   ResumeHandle build(std::int32_t loops, const std::vector<TokenId>& prompt) const {
     const LoopPlan plan = make_loop_plan(model.config(), loops, window);
@@ -96,7 +96,7 @@ TEST_CASE("a resumed prompt goes on by every schedule and exit rule") {
     const ExitRule rule = ExitRule::parse(exit, false);
     const Answer cold = run.answer(6, prompt, nullptr, rule);
     for (const char* name : {"off", "block", "tree", "wavefront:d=1"}) {
-      check_same(cold, run.answer(6, prompt, &handle, rule, Schedule::parse(name)));
+      check_same(cold, run.answer(6, prompt, &handle, rule, Speculation::parse(name)));
     }
   }
 }

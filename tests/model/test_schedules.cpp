@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "guarded_ops.h"
 #include "model/engine_runs.h"
 #include "model/random_cases.h"
-#include "tinyloop/schedule/generate.h"
-#include "tinyloop/schedule/prefill.h"
-#include "tinyloop/measure/speculation_bench.h"
 #include "temporary_folder.h"
 #include "test_seed.h"
 #include "tiny_models.h"
+#include "tinyloop/error.h"
+#include "tinyloop/measure/speculation_bench.h"
+#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 namespace {
@@ -41,13 +41,13 @@ struct Outcome {
   std::vector<float> after;  // logits of one more position on the cache that is left behind
 };
 
-Outcome run(const Model& model, Ops& ops, const Case& c, const Schedule& schedule) {
+Outcome run(const Model& model, Ops& ops, const Case& c, const Speculation& speculation) {
   LoopPlan plan = make_loop_plan(model.config(), c.loops, c.window);
   plan.stored_hidden = c.hidden;
-  check(schedule, model.config(), plan, c.exit, c.kv_slots);
+  check(speculation, model.config(), plan, c.exit, c.kv_slots);
   Forward forward(model, ops, plan, InitialStates::parse("", model.config()),
-                  std::max(16, schedule.rows(plan.loops)),
-                  std::max(16, schedule.slots(plan.loops, c.exit)));
+                  std::max(16, speculation.rows(plan.loops)),
+                  std::max(16, speculation.slots(plan.loops, c.exit)));
   KvCache cache(ops, plan, c.kv);
   Outcome outcome;
   DecodeRequest request;
@@ -60,7 +60,7 @@ Outcome run(const Model& model, Ops& ops, const Case& c, const Schedule& schedul
     outcome.shown.insert(outcome.shown.end(), ids.begin(), ids.end());
   };
   outcome.answer =
-      generate(forward, cache, Sampler(c.sampling, model.config().vocab), request, schedule);
+      generate(forward, cache, Sampler(c.sampling, model.config().vocab), request, speculation);
   outcome.cached = cache.length();
   std::vector<TokenId> ids = c.prompt;
   const std::vector<TokenId>& tokens = outcome.answer.tokens;
@@ -80,7 +80,7 @@ Outcome run(const Model& model, Ops& ops, const Case& c, const Schedule& schedul
 void check_counts(const DecodeStats& stats) {
   CHECK(stats.drafted >= stats.verified);
   CHECK(stats.verified >= stats.accepted);
-  CHECK(stats.accepted + stats.own == stats.generated);
+  CHECK(stats.accepted + stats.undrafted == stats.generated);
   CHECK(stats.rows >= stats.passes);
   CHECK(stats.loops_run == stats.prompt_loops + stats.rows);
 }
@@ -100,25 +100,25 @@ void check_equal(const Outcome& plain, const Outcome& other) {
   check_counts(other.answer.stats);
 }
 
-Schedule random_schedule(Dice& dice, std::int32_t loops) {
-  Schedule schedule;
-  schedule.kind = static_cast<Schedule::Kind>(dice.from(1, 3));
-  schedule.draft_loops = dice.from(1, loops);
-  schedule.drafts = dice.from(1, 8);
-  schedule.width = dice.from(1, 3);
-  schedule.depth = dice.from(1, 5);
-  return schedule;
+Speculation random_schedule(Dice& dice, std::int32_t loops) {
+  Speculation speculation;
+  speculation.kind = static_cast<Speculation::Kind>(dice.from(1, 3));
+  speculation.draft_loops = dice.from(1, loops);
+  speculation.drafts = dice.from(1, 8);
+  speculation.width = dice.from(1, 3);
+  speculation.depth = dice.from(1, 5);
+  return speculation;
 }
 
-bool refused(const Schedule& schedule, const ModelConfig& config, const Case& c) {
+bool refused(const Speculation& speculation, const ModelConfig& config, const Case& c) {
   return c.exit.kind == ExitRule::Kind::kl && config.coda_layers > 0 &&
-         schedule.kind != Schedule::Kind::plain;
+         speculation.kind != Speculation::Kind::plain;
 }
 
-std::string describe(const Case& c, const Schedule& schedule) {
+std::string describe(const Case& c, const Speculation& speculation) {
   return fmt::format(
       "{} loops {} window {} kv {} exit '{}' temperature {} seed {} prompt {} max {}",
-      schedule.name(), c.loops, c.window,
+      speculation.name(), c.loops, c.window,
       std::string(name_of(c.kv)) + std::string(name_of(c.hidden)), c.exit.identity(),
       c.sampling.temperature, c.sampling.seed, c.prompt.size(), c.stop.max_tokens);
 }
@@ -167,16 +167,16 @@ TEST_CASE("a thousand random combinations: no stream differs from plain decoding
     c.stop = random_stop(dice, config);
     c.prompt =
         random_ids(dice.below(1u << 20), static_cast<std::size_t>(dice.from(1, 40)), config.vocab);
-    const Schedule schedule = random_schedule(dice, c.loops);
-    if (refused(schedule, config, c)) continue;
+    const Speculation speculation = random_schedule(dice, c.loops);
+    if (refused(speculation, config, c)) continue;
     ++combinations;
-    INFO(name_of(which) << ": " << describe(c, schedule));
+    INFO(name_of(which) << ": " << describe(c, speculation));
     Ops& ops = dice.one_in(10) ? static_cast<Ops&>(guarded) : dice.one_in(5) ? *three : *one;
-    const Outcome plain = run(model, *one, c, Schedule());
-    const Outcome other = run(model, ops, c, schedule);
+    const Outcome plain = run(model, *one, c, Speculation());
+    const Outcome other = run(model, ops, c, speculation);
     check_equal(plain, other);
     const DecodeStats& stats = other.answer.stats;
-    if (schedule.draft_loops == c.loops) CHECK(stats.accepted == stats.verified);
+    if (speculation.draft_loops == c.loops) CHECK(stats.accepted == stats.verified);
     accepted += stats.accepted;
     rejected += stats.verified - stats.accepted;
     early +=
@@ -204,25 +204,25 @@ TEST_CASE("U-12: speculation changes nothing") {
     c.window = i % 2 == 0 ? 0 : 8;
     c.kv = i % 4 < 2 ? KvMode::f16 : KvMode::int8;
     c.sampling.repetition_penalty = i % 3 == 0 ? 1.2 : 1.0;
-    const Outcome plain = run(model, *ops, c, Schedule());
+    const Outcome plain = run(model, *ops, c, Speculation());
     CHECK(plain.answer.tokens.size() == 40);
     for (std::int32_t d = 1; d <= 3; ++d) {
-      Schedule schedule;
-      schedule.draft_loops = d;
-      schedule.kind = Schedule::Kind::wavefront;
-      check_equal(plain, run(model, *ops, c, schedule));
+      Speculation speculation;
+      speculation.draft_loops = d;
+      speculation.kind = Speculation::Kind::wavefront;
+      check_equal(plain, run(model, *ops, c, speculation));
       for (std::int32_t k = 1; k <= 8; ++k) {
-        schedule.kind = Schedule::Kind::block;
-        schedule.drafts = k;
-        INFO(describe(c, schedule));
-        check_equal(plain, run(model, *ops, c, schedule));
+        speculation.kind = Speculation::Kind::block;
+        speculation.drafts = k;
+        INFO(describe(c, speculation));
+        check_equal(plain, run(model, *ops, c, speculation));
       }
       for (std::int32_t width = 1; width <= 3; ++width) {
-        schedule.kind = Schedule::Kind::tree;
-        schedule.width = width;
-        schedule.depth = dice.from(1, 8);
-        INFO(describe(c, schedule));
-        check_equal(plain, run(model, *ops, c, schedule));
+        speculation.kind = Speculation::Kind::tree;
+        speculation.width = width;
+        speculation.depth = dice.from(1, 8);
+        INFO(describe(c, speculation));
+        check_equal(plain, run(model, *ops, c, speculation));
       }
     }
   }
@@ -236,7 +236,7 @@ TEST_CASE("U-13: honest acceptance") {
   c.sampling.temperature = 0.0;
   c.stop.max_tokens = 41;
   c.prompt = {5, 17, 3, 40};
-  Schedule full = Schedule::parse("block:d=4,k=4");
+  Speculation full = Speculation::parse("block:d=4,k=4");
   const DecodeStats all = run(model, *ops, c, full).answer.stats;
   check_counts(all);
   CHECK(all.accepted == all.verified);
@@ -244,15 +244,15 @@ TEST_CASE("U-13: honest acceptance") {
   // The prompt gives one token, then 8 rounds of 5 rows give 5 each.
   CHECK(all.generated == 41);
   CHECK(all.accepted == 32);
-  CHECK(all.own == 9);
+  CHECK(all.undrafted == 9);
   CHECK(all.passes == 8 * 5 * 4);
   CHECK(all.rows == 8 * 5 * 4);
-  const DecodeStats some = run(model, *ops, c, Schedule::parse("block:d=1,k=4")).answer.stats;
+  const DecodeStats some = run(model, *ops, c, Speculation::parse("block:d=1,k=4")).answer.stats;
   check_counts(some);
   CHECK(some.accepted < some.verified);
   CHECK(some.verified < some.drafted);
   // A wavefront whose drafts are always right needs d passes a token; d = loops drafts nothing.
-  CHECK(run(model, *ops, c, Schedule::parse("wavefront:d=4")).answer.stats.drafted == 0);
+  CHECK(run(model, *ops, c, Speculation::parse("wavefront:d=4")).answer.stats.drafted == 0);
 }
 
 TEST_CASE("a tree verifies a leaf where the chain is wrong") {
@@ -264,10 +264,10 @@ TEST_CASE("a tree verifies a leaf where the chain is wrong") {
     c.sampling.temperature = 0.0;
     c.stop.max_tokens = 40;
     c.prompt = random_ids(3, 14, model.config().vocab);
-    const Outcome plain = run(model, *ops, c, Schedule());
-    const Outcome chain = run(model, *ops, c, Schedule::parse("tree:d=1,width=1,depth=4"));
-    const Outcome block = run(model, *ops, c, Schedule::parse("block:d=1,k=4"));
-    const Outcome tree = run(model, *ops, c, Schedule::parse("tree:d=1,width=6,depth=4"));
+    const Outcome plain = run(model, *ops, c, Speculation());
+    const Outcome chain = run(model, *ops, c, Speculation::parse("tree:d=1,width=1,depth=4"));
+    const Outcome block = run(model, *ops, c, Speculation::parse("block:d=1,k=4"));
+    const Outcome tree = run(model, *ops, c, Speculation::parse("tree:d=1,width=6,depth=4"));
     check_equal(plain, chain);
     check_equal(plain, tree);
     CHECK(chain.answer.stats.passes == block.answer.stats.passes);
@@ -287,12 +287,12 @@ TEST_CASE("shared slots and early exits work with stored inputs") {
     c.sampling.temperature = 0.0;
     c.stop.max_tokens = 30;
     c.prompt = random_ids(9, 18, 64);
-    const Outcome plain = run(model, *ops, c, Schedule());
+    const Outcome plain = run(model, *ops, c, Speculation());
     c.kv_slots = 4;
-    CHECK(run(model, *ops, c, Schedule()).answer.tokens == plain.answer.tokens);
+    CHECK(run(model, *ops, c, Speculation()).answer.tokens == plain.answer.tokens);
     c.exit = ExitRule::parse("gate:0.6", false);
     for (c.kv_slots = 1; c.kv_slots < 4; ++c.kv_slots) {
-      CHECK(run(model, *ops, c, Schedule()).answer.tokens.size() == 30);
+      CHECK(run(model, *ops, c, Speculation()).answer.tokens.size() == 30);
     }
   }
 }
@@ -306,19 +306,19 @@ TEST_CASE("where loops agree a wavefront costs d passes a token") {
   c.sampling.temperature = 0.0;
   c.stop.max_tokens = 33;
   c.prompt = {5, 17, 3, 40};
-  const Outcome plain = run(model, *ops, c, Schedule());
+  const Outcome plain = run(model, *ops, c, Speculation());
   for (const std::int32_t d : {1, 2, 4}) {
-    Schedule schedule;
-    schedule.kind = Schedule::Kind::wavefront;
-    schedule.draft_loops = d;
-    const Outcome wave = run(model, *ops, c, schedule);
+    Speculation speculation;
+    speculation.kind = Speculation::Kind::wavefront;
+    speculation.draft_loops = d;
+    const Outcome wave = run(model, *ops, c, speculation);
     check_equal(plain, wave);
     CHECK(wave.answer.stats.accepted == wave.answer.stats.verified);
     // 32 rows enter every d passes, and the last of them still rises to loop 8.
     CHECK(wave.answer.stats.passes == 31 * d + 8);
-    schedule.kind = Schedule::Kind::block;
-    schedule.drafts = 3;
-    const Outcome block = run(model, *ops, c, schedule);
+    speculation.kind = Speculation::Kind::block;
+    speculation.drafts = 3;
+    const Outcome block = run(model, *ops, c, speculation);
     check_equal(plain, block);
     // 8 rounds of 4 rows.
     CHECK(block.answer.stats.passes == 8 * (4 * d + 8 - d));
@@ -340,7 +340,7 @@ TEST_CASE("a draft that is not a number does no harm") {
     std::string expected;
     std::vector<TokenId> tokens;
     try {
-      tokens = run(model, *ops, c, Schedule()).answer.tokens;
+      tokens = run(model, *ops, c, Speculation()).answer.tokens;
     } catch (const Error& error) {
       expected = error.what();
     }
@@ -348,7 +348,7 @@ TEST_CASE("a draft that is not a number does no harm") {
       std::string got;
       std::vector<TokenId> other;
       try {
-        other = run(model, *ops, c, Schedule::parse(name)).answer.tokens;
+        other = run(model, *ops, c, Speculation::parse(name)).answer.tokens;
       } catch (const Error& error) {
         got = error.what();
       }
@@ -359,15 +359,15 @@ TEST_CASE("a draft that is not a number does no harm") {
 }
 
 TEST_CASE("names of schedules, and combinations that cannot work") {
-  CHECK(Schedule::parse("off").kind == Schedule::Kind::plain);
-  CHECK(Schedule::parse("block").name() == "block:d=2,k=4");
-  CHECK(Schedule::parse("tree:depth=3").name() == "tree:d=2,width=2,depth=3");
-  CHECK(Schedule::parse("wavefront:d=1").name() == "wavefront:d=1");
+  CHECK(Speculation::parse("off").kind == Speculation::Kind::plain);
+  CHECK(Speculation::parse("block").name() == "block:d=2,k=4");
+  CHECK(Speculation::parse("tree:depth=3").name() == "tree:d=2,width=2,depth=3");
+  CHECK(Speculation::parse("wavefront:d=1").name() == "wavefront:d=1");
   for (const char* wrong :
        {"", "blocks", "block:", "block:d", "block:d=0", "block:d=1,,k=2", "block:width=2",
         "off:d=1", "block:d=65", "block:d=1k", "wavefront:k=1"}) {
     CAPTURE(wrong);
-    CHECK_THROWS_AS(Schedule::parse(wrong), Error);
+    CHECK_THROWS_AS(Speculation::parse(wrong), Error);
   }
   const ModelConfig ouro = tiny_config(TinyModel::m), huginn = tiny_config(TinyModel::huginn);
   const LoopPlan four = make_loop_plan(ouro, 4, 0);
@@ -376,7 +376,7 @@ TEST_CASE("names of schedules, and combinations that cannot work") {
   const auto refuses = [&](const char* name, const ModelConfig& config, const ExitRule& exit,
                            std::int32_t slots) {
     try {
-      check(Schedule::parse(name), config, four, exit, slots);
+      check(Speculation::parse(name), config, four, exit, slots);
     } catch (const Error& error) {
       return error.kind() == ErrorKind::usage;
     }

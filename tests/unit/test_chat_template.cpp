@@ -35,7 +35,8 @@ const std::string kSmol =
     "add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 const std::string kLlama3 =
     "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = "
-    "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + "
+    "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim "
+    "+ "
     "'<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ "
     "content }}{% endfor %}{% if add_generation_prompt %}{{ "
     "'<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}";
@@ -89,7 +90,8 @@ TEST_CASE("what would be written otherwise is refused by name") {
   quoted.replace(quoted.find("good"), 4, "\"g\"");
   apart.insert(apart.find("{% if add"), " ");
   for (const std::string& other :
-       {quoted, apart, std::string("{{ messages }}"), kSmol + " ", kSmol + "\n\n", kSmol + "x", "{{ bos_token }}" + kSmol,
+       {quoted, apart, std::string("{{ messages }}"), kSmol + " ", kSmol + "\n\n", kSmol + "x",
+        "{{ bos_token }}" + kSmol,
         std::string("{% for message in messages %}\n{{'<|im_start|>' + message['role'] + '\n' + "
                     "message['content'] + '<|im_end|>' + '\n'}}\n{% endfor %}{% if "
                     "add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"),
@@ -98,12 +100,12 @@ TEST_CASE("what would be written otherwise is refused by name") {
     CHECK_THROWS_AS(ChatTemplate::choose("auto", vocabulary_with(other)), Error);
   }
   CHECK_THROWS_WITH(ChatTemplate::choose("auto", vocabulary_with("{{ tools }}")),
-                    "--template auto: the model's own template, \"{{ tools }}\", is neither chatml "
+                    "`template` auto: the model's own template, \"{{ tools }}\", is neither chatml "
                     "nor llama3; name one, or prefix=TEXT,suffix=TEXT");
   CHECK_THROWS_AS(ChatTemplate::choose("auto", vocabulary_with("")), Error);
   CHECK_THROWS_AS(ChatTemplate::choose("alpaca", vocabulary_with("")), Error);
   CHECK_THROWS_WITH(ChatTemplate::choose("chatml", Vocabulary()),
-                    "--template chatml: the vocabulary has no token <|im_start|>");
+                    "`template` chatml: the vocabulary has no token <|im_start|>");
   CHECK_THROWS_AS(ChatTemplate::choose("prefix=\\q,suffix=", vocabulary_with("")), Error);
   const ChatTemplate around = ChatTemplate::choose("prefix=,suffix=", vocabulary_with(""));
   CHECK_THROWS_AS(around.apply({{"system", "x"}}), Error);

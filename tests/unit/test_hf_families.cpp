@@ -6,9 +6,9 @@
 #include <cmath>
 #include <functional>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/model/import_hf.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 #include "unit/hf_folder.h"
 
@@ -222,8 +222,8 @@ TEST_CASE("RoPE in two places: both are named where they disagree") {
   };
   const char* const five = R"({"rope_type":"default","rope_theta":500})";
   for (const std::string key : {"rope_scaling", "rope_parameters"}) {
-    refused(with(llama, key, five), "rope_theta is 10000.0, which contradicts " + key +
-                                        ".rope_theta (500)");
+    refused(with(llama, key, five),
+            "rope_theta is 10000.0, which contradicts " + key + ".rope_theta (500)");
     CHECK(config_of(without(with(llama, key, five), "rope_theta")).rope_theta == 500.0);
     CHECK(config_of(with(with(llama, key, five), "rope_theta", "500")).rope_theta == 500.0);
     refused(with(llama, key, R"({"full_attention":{"rope_type":"default","rope_theta":500}})"),
@@ -289,14 +289,14 @@ TEST_CASE("training-free looping of a plain model") {
   CHECK(config.final_norm);
   CHECK(config_of(hf_llama(), LoopedRange{0, 2, 2, 1.0, 0.0}).core_layers == 3);
   CHECK_ERROR(config_of(hf_llama(), LoopedRange{1, 3, 2, 1.0, 0.0}), usage,
-              "--loop-layers 1:3: the model has layers 0 to 2");
-  CHECK_ERROR(config_of(hf_llama(), LoopedRange{2, 1, 2, 1.0, 0.0}), usage, "--loop-layers 2:1");
-  CHECK_ERROR(config_of(hf_llama(), LoopedRange{-1, 1, 2, 1.0, 0.0}), usage, "--loop-layers -1:1");
-  CHECK_ERROR(config_of(hf_llama(), LoopedRange{0, 1, 0, 1.0, 0.0}), usage, "--substeps 0");
-  CHECK_ERROR(config_of(hf_llama(), LoopedRange{0, 1, 65, 1.0, 0.0}), usage, "--substeps 65");
-  CHECK_ERROR(config_of(hf_llama(), LoopedRange{0, 1, 2, 0.0, 0.0}), usage, "--alpha 0");
-  CHECK_ERROR(config_of(hf_llama(), LoopedRange{0, 1, 2, std::nan(""), 0.0}), usage, "--alpha nan");
-  CHECK_ERROR(config_of(hf_llama(), LoopedRange{0, 1, 2, 1.0, HUGE_VAL}), usage, "--beta inf");
+              "`loop_layers` 1:3: the model has layers 0 to 2");
+  CHECK_ERROR(config_of(hf_llama(), LoopedRange{2, 1, 2, 1.0, 0.0}), usage, "`loop_layers` 2:1");
+  CHECK_ERROR(config_of(hf_llama(), LoopedRange{-1, 1, 2, 1.0, 0.0}), usage, "`loop_layers` -1:1");
+  CHECK_ERROR(config_of(hf_llama(), LoopedRange{0, 1, 0, 1.0, 0.0}), usage, "`substeps` 0");
+  CHECK_ERROR(config_of(hf_llama(), LoopedRange{0, 1, 65, 1.0, 0.0}), usage, "`substeps` 65");
+  CHECK_ERROR(config_of(hf_llama(), LoopedRange{0, 1, 2, 0.0, 0.0}), usage, "`alpha` 0");
+  CHECK_ERROR(config_of(hf_llama(), LoopedRange{0, 1, 2, std::nan(""), 0.0}), usage, "`alpha` nan");
+  CHECK_ERROR(config_of(hf_llama(), LoopedRange{0, 1, 2, 1.0, HUGE_VAL}), usage, "`beta` inf");
   for (const HfModel& looped : {hf_ouro(), hf_nanbeige(), hf_huginn(false)}) {
     CHECK_ERROR(config_of(looped, LoopedRange{0, 0, 2, 1.0, 0.0}), usage, "looped already");
   }

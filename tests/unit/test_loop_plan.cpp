@@ -67,7 +67,7 @@ TEST_CASE("impossible loops and windows are refused") {
   plain.family = "llama";
   plain.default_loops = plain.greatest_loops = 1;
   CHECK(make_loop_plan(plain, 1, 0).loops == 1);
-  CHECK_ERROR(make_loop_plan(plain, 2, 0), usage, "--loop-layers");
+  CHECK_ERROR(make_loop_plan(plain, 2, 0), usage, "`loop_layers`");
 }
 
 }  // namespace

@@ -16,10 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/pool/order.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "temporary_folder.h"
 
 namespace tinyloop {
 namespace {
@@ -202,7 +202,7 @@ TEST_CASE("settings that cannot be read: nothing is evicted, nothing written ove
     CHECK(match.usable);
     CHECK(match.kind == MatchKind::whole);
     CHECK(match.warning.find(path + ": ") == 0);
-    CHECK(match.warning.find("--capacity") != std::string::npos);
+    CHECK(match.warning.find("`capacity`") != std::string::npos);
     CHECK(!pool.folder().settings().known);
     CHECK(pool.folder().settings().warning == match.warning);
     CHECK(pool.prepare() == match.warning);

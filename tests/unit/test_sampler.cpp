@@ -421,27 +421,27 @@ TEST_CASE("validate names option and value") {
   };
   const double nan = std::numeric_limits<double>::quiet_NaN();
   CHECK(with([](auto& o) { o.temperature = -0.5; }) ==
-        "--temperature: -0.5 is not 0 or a positive number");
-  CHECK(with([&](auto& o) { o.temperature = nan; }).starts_with("--temperature: nan"));
-  CHECK(with([](auto& o) { o.temperature = kInfinity; }).starts_with("--temperature: inf"));
-  CHECK(with([](auto& o) { o.top_k = -1; }).starts_with("--top-k: -1"));
-  CHECK(with([](auto& o) { o.top_p = 0; }).starts_with("--top-p: 0"));
-  CHECK(with([](auto& o) { o.top_p = 1.01; }).starts_with("--top-p: 1.01"));
-  CHECK(with([&](auto& o) { o.top_p = nan; }).starts_with("--top-p: nan"));
-  CHECK(with([](auto& o) { o.min_p = -0.1; }).starts_with("--min-p: -0.1"));
-  CHECK(with([](auto& o) { o.min_p = 1.1; }).starts_with("--min-p: 1.1"));
-  CHECK(with([](auto& o) { o.repetition_penalty = 0; }).starts_with("--repetition-penalty: 0"));
+        "`temperature`: -0.5 is not 0 or a positive number");
+  CHECK(with([&](auto& o) { o.temperature = nan; }).starts_with("`temperature`: nan"));
+  CHECK(with([](auto& o) { o.temperature = kInfinity; }).starts_with("`temperature`: inf"));
+  CHECK(with([](auto& o) { o.top_k = -1; }).starts_with("`top_k`: -1"));
+  CHECK(with([](auto& o) { o.top_p = 0; }).starts_with("`top_p`: 0"));
+  CHECK(with([](auto& o) { o.top_p = 1.01; }).starts_with("`top_p`: 1.01"));
+  CHECK(with([&](auto& o) { o.top_p = nan; }).starts_with("`top_p`: nan"));
+  CHECK(with([](auto& o) { o.min_p = -0.1; }).starts_with("`min_p`: -0.1"));
+  CHECK(with([](auto& o) { o.min_p = 1.1; }).starts_with("`min_p`: 1.1"));
+  CHECK(with([](auto& o) { o.repetition_penalty = 0; }).starts_with("`repetition_penalty`: 0"));
   CHECK(with([](auto& o) {
           o.repetition_penalty = kInfinity;
-        }).starts_with("--repetition-penalty: inf"));
-  CHECK(with([&](auto& o) { o.presence_penalty = nan; }).starts_with("--presence-penalty: nan"));
+        }).starts_with("`repetition_penalty`: inf"));
+  CHECK(with([&](auto& o) { o.presence_penalty = nan; }).starts_with("`presence_penalty`: nan"));
   CHECK(with([](auto& o) {
           o.frequency_penalty = -kInfinity;
-        }).starts_with("--frequency-penalty: -inf"));
-  CHECK(with([](auto& o) { o.logit_bias[64] = 1; }) == "--logit-bias: id 64 is not below 64");
-  CHECK(with([](auto& o) { o.logit_bias[-1] = 1; }) == "--logit-bias: id -1 is negative");
-  CHECK(with([](auto& o) { o.logit_bias[3] = kInfinity; }).starts_with("--logit-bias: inf"));
-  CHECK(with([&](auto& o) { o.logit_bias[3] = nan; }).starts_with("--logit-bias: nan"));
+        }).starts_with("`frequency_penalty`: -inf"));
+  CHECK(with([](auto& o) { o.logit_bias[64] = 1; }) == "`logit_bias`: id 64 is not below 64");
+  CHECK(with([](auto& o) { o.logit_bias[-1] = 1; }) == "`logit_bias`: id -1 is negative");
+  CHECK(with([](auto& o) { o.logit_bias[3] = kInfinity; }).starts_with("`logit_bias`: inf"));
+  CHECK(with([&](auto& o) { o.logit_bias[3] = nan; }).starts_with("`logit_bias`: nan"));
   CHECK(with([](auto& o) { o.logit_bias[63] = -kInfinity; }) == "");
 }
 

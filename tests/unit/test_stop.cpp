@@ -185,12 +185,12 @@ TEST_CASE("validate refuses what cannot work and names it") {
   };
   CHECK(message({.end_ids = {0, 63}, .sequences = {{0}, {63, 63}}, .max_tokens = 0, .room = 0}) ==
         "");
-  CHECK(message({.end_ids = {64}}) == "--eos: id 64 is not below 64");
-  CHECK(message({.end_ids = {-1}}) == "--eos: id -1 is negative");
-  CHECK(message({.sequences = {{1, 64}}}) == "--stop: id 64 is not below 64");
-  CHECK(message({.sequences = {{-5}}}) == "--stop: id -5 is negative");
-  CHECK(message({.sequences = {{1}, {}}}) == "--stop: the sequence is empty");
-  CHECK(message({.max_tokens = -1}) == "--max-tokens: -1 is negative");
+  CHECK(message({.end_ids = {64}}) == "`eos`: id 64 is not below 64");
+  CHECK(message({.end_ids = {-1}}) == "`eos`: id -1 is negative");
+  CHECK(message({.sequences = {{1, 64}}}) == "`stop`: id 64 is not below 64");
+  CHECK(message({.sequences = {{-5}}}) == "`stop`: id -5 is negative");
+  CHECK(message({.sequences = {{1}, {}}}) == "`stop`: the sequence is empty");
+  CHECK(message({.max_tokens = -1}) == "`max_tokens`: -1 is negative");
   CHECK(message({.room = -2}).find("context") != std::string::npos);
 }
 

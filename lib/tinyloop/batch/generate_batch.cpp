@@ -7,11 +7,11 @@
 #include <memory>
 #include <utility>
 
-#include "tinyloop/error.h"
-#include "tinyloop/schedule/answer_stream.h"
 #include "tinyloop/batch/caches.h"
 #include "tinyloop/batch/lanes.h"
 #include "tinyloop/batch/plan.h"
+#include "tinyloop/error.h"
+#include "tinyloop/schedule/answer_stream.h"
 #include "tinyloop/schedule/pooled_prompt.h"
 
 namespace tinyloop {
@@ -26,7 +26,7 @@ std::int64_t checked_chunk(const Forward& forward, const BatchOptions& options) 
   if (chunk < 1 || chunk > most) {
     throw Error(
         ErrorKind::usage,
-        "--lanes {} and --prefill-chunk {} do not fit a forward pass of {} rows and {} slots",
+        "`lanes` {} and `prefill_chunk` {} do not fit a forward pass of {} rows and {} slots",
         lanes, options.prefill_chunk, forward.max_rows(), forward.slots());
   }
   return chunk;
@@ -36,21 +36,21 @@ void check(Forward& forward, const BatchOptions& options) {
   const auto require_positive = [](std::string_view option, std::int64_t value) {
     if (value < 1) throw Error(ErrorKind::usage, "{}: {} is not at least 1", option, value);
   };
-  require_positive("--lanes", options.lanes);
+  require_positive("`lanes`", options.lanes);
   require_positive("jobs in sight", options.in_sight);
   if (options.prefill_chunk < 0) {
-    throw Error(ErrorKind::usage, "--prefill-chunk: {} is negative", options.prefill_chunk);
+    throw Error(ErrorKind::usage, "`prefill_chunk`: {} is negative", options.prefill_chunk);
   }
   if (options.pool_min_share < 0) {
-    throw Error(ErrorKind::usage, "--pool-min-share: {} is negative", options.pool_min_share);
+    throw Error(ErrorKind::usage, "`pool_min_share`: {} is negative", options.pool_min_share);
   }
   if (options.pool_min_share > 0 && options.pool == nullptr) {
-    throw Error(ErrorKind::usage, "--pool-min-share needs --pool");
+    throw Error(ErrorKind::usage, "`pool_min_share` needs `pool`");
   }
   if (options.pool_min_share > 0 && options.grouping == BatchGrouping::none) {
     throw Error(
         ErrorKind::usage,
-        "--pool-min-share and --group none exclude each other: shared prefixes are found by "
+        "`pool_min_share` and `group` none exclude each other: shared prefixes are found by "
         "grouping");
   }
   const ModelConfig& config = forward.model().config();
@@ -58,7 +58,7 @@ void check(Forward& forward, const BatchOptions& options) {
   validate(options.sampling, config.vocab);
   if (forward.plan().kv_slots > 0) {
     throw Error(ErrorKind::usage,
-                "a batch and --kv-slots exclude each other: prompts are read with planes of their "
+                "a batch and `kv_slots` exclude each other: prompts are read with planes of their "
                 "own for each loop");
   }
   if (options.pool != nullptr) check_identity(forward, options.kv, *options.pool);

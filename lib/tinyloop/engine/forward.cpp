@@ -75,7 +75,7 @@ void Forward::place(std::span<const Row> rows) {
   for (const Row& row : rows) {
     m.slots.push_back(row.slot);
     m.places.push_back({sequence_of(*row.cache), 0, row.position});
-    for (KvCache* branch : row.also) {
+    for (KvCache* branch : row.branch_caches) {
       m.branches.push_back({m.places.size() - 1, sequence_of(*branch)});
     }
     const std::span<const float> angles = angles_of(row);
@@ -112,7 +112,7 @@ void Forward::enter(std::span<Row> rows) {
     ops_.submit();
     return;
   }
-  ops_.scatter(m.kept, m.x, m.slots, config.hidden);
+  ops_.scatter(m.injected, m.x, m.slots, config.hidden);
   const auto hidden = static_cast<std::size_t>(config.hidden);
   m.host_rows.resize(rows.size() * hidden);
   for (std::size_t r = 0; r < rows.size(); ++r) {
@@ -133,7 +133,7 @@ void Forward::pass(std::span<Row> rows) {
   place(rows);
   if (config.injection == Injection::concat) {
     ops_.gather(m.joined, m.state, m.slots, config.hidden);
-    ops_.gather(m.joined.columns(config.hidden), m.kept, m.slots, config.hidden);
+    ops_.gather(m.joined.columns(config.hidden), m.injected, m.slots, config.hidden);
     ops_.matmul(m.x, m.joined, m.adapter, count);
   } else {
     ops_.gather(m.x, m.state, m.slots, config.hidden);
@@ -157,7 +157,7 @@ void Forward::pass(std::span<Row> rows) {
     }
     if (!first.empty()) {
       ops_.gather(m.branch, m.x, first, config.hidden);
-      ops_.scatter(m.kept, m.branch, their_slots, config.hidden);
+      ops_.scatter(m.injected, m.branch, their_slots, config.hidden);
     }
     const float step = static_cast<float>(config.relaxed_alpha / plan_.loops);
     ops_.blend(m.x, step, m.entry, 1.0f - step, count, config.hidden);
@@ -189,7 +189,7 @@ void Forward::leave_on_device(std::span<const Row> rows, std::span<const std::in
   ops_.gather(m.x, m.state, m.slots, config.hidden);
   if (config.injection == Injection::relaxed && config.relaxed_beta != 0.0) {
     const auto beta = static_cast<float>(config.relaxed_beta);
-    ops_.gather(m.entry, m.kept, m.slots, config.hidden);
+    ops_.gather(m.entry, m.injected, m.slots, config.hidden);
     ops_.blend(m.x, 1.0f - beta, m.entry, beta, count, config.hidden);
   }
   if (config.post_loop_norm) {
@@ -398,7 +398,7 @@ void Forward::end_early(std::span<const Row> rows) {
   std::vector<KvCopy> copies;
   for (const Row& row : rows) {
     const LoopPlan& plan = row.cache->plan();
-    std::vector<KvCache*> caches(row.also.begin(), row.also.end());
+    std::vector<KvCache*> caches(row.branch_caches.begin(), row.branch_caches.end());
     caches.push_back(row.cache);
     for (KvCache* cache : caches) {
       const std::int32_t sequence = sequence_of(*cache);
@@ -428,14 +428,14 @@ std::span<const float> Forward::states(std::span<const Row> rows) {
   return downloaded(memory_->state, rows.size());
 }
 
-std::span<const float> Forward::kept(std::span<const Row> rows) {
+std::span<const float> Forward::injected(std::span<const Row> rows) {
   if (model_.config().injection == Injection::none) return {};
   place(rows);
-  return downloaded(memory_->kept, rows.size());
+  return downloaded(memory_->injected, rows.size());
 }
 
 void Forward::restore(std::span<const Row> rows, std::span<const float> states,
-                      std::span<const float> kept) {
+                      std::span<const float> injected) {
   Memory& m = *memory_;
   place(rows);
   const std::int64_t hidden = model_.config().hidden;
@@ -443,9 +443,9 @@ void Forward::restore(std::span<const Row> rows, std::span<const float> states,
   ops_.upload(m.x.data, states.data(), states.size_bytes());
   ops_.scatter(m.state, m.x, m.slots, hidden);
   if (model_.config().injection == Injection::none) return;
-  assert(kept.size() == states.size());
-  ops_.upload(m.x.data, kept.data(), kept.size_bytes());
-  ops_.scatter(m.kept, m.x, m.slots, hidden);
+  assert(injected.size() == states.size());
+  ops_.upload(m.x.data, injected.data(), injected.size_bytes());
+  ops_.scatter(m.injected, m.x, m.slots, hidden);
 }
 
 void Forward::copy_slot(std::int32_t to, std::int32_t from) {
@@ -456,7 +456,7 @@ void Forward::copy_slot(std::int32_t to, std::int32_t from) {
     ops_.scatter(rows, m.x, {&to, 1}, hidden);
   };
   copy(m.state);
-  if (model_.config().injection != Injection::none) copy(m.kept);
+  if (model_.config().injection != Injection::none) copy(m.injected);
 }
 
 std::vector<float> Forward::gates(std::span<const Row> rows) {

@@ -29,7 +29,7 @@ struct Row {
   std::int32_t loop = 0;  // loops done so far; set to 0 by enter, raised by pass
   // Further caches that the row's K and V go to: of sequences that begin with `cache`'s and this
   // row, and branch off behind it. They have the same plan and room for `position`.
-  std::span<KvCache* const> also = {};
+  std::span<KvCache* const> branch_caches = {};
 };
 
 class Forward {
@@ -97,11 +97,11 @@ class Forward {
 
   // What every loop reads again beside the state, in the form of states(): empty where a model has
   // no such thing. Together with the states it is all that a row needs to go on.
-  std::span<const float> kept(std::span<const Row> rows);
-  // Sets the rows' states (and what every loop reads again) to what states() and kept() gave; their
-  // `loop` is the caller's to set.
+  std::span<const float> injected(std::span<const Row> rows);
+  // Sets the rows' states (and what every loop reads again) to what states() and injected() gave;
+  // their `loop` is the caller's to set.
   void restore(std::span<const Row> rows, std::span<const float> states,
-               std::span<const float> kept);
+               std::span<const float> injected);
   // Slot `to` becomes what slot `from` is.
   void copy_slot(std::int32_t to, std::int32_t from);
 

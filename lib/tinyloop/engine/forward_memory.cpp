@@ -65,7 +65,7 @@ Forward::Memory::Memory(const Model& model, Ops& ops, std::int64_t max_rows,
     return Rows{buffers.back().ptr(), width};
   };
   state = rows_of(state_slots, config.hidden);
-  if (config.injection != Injection::none) kept = rows_of(state_slots, config.hidden);
+  if (config.injection != Injection::none) injected = rows_of(state_slots, config.hidden);
   x = rows_of(max_rows, config.hidden);
   normed = rows_of(max_rows, config.hidden);
   branch = rows_of(max_rows, config.hidden);

@@ -52,7 +52,7 @@ struct Forward::Memory {
   std::vector<DeviceBuffer> buffers;
   // Hidden states between calls, [slots][hidden]: of the loop, and what every loop reads again (the
   // prelude's output for concat, the first sub-step's result for relaxed).
-  Rows state, kept;
+  Rows state, injected;
   Rows x;       // [rows][hidden] the residual stream of this call
   Rows normed;  // [rows][hidden]
   Rows branch;  // [rows][hidden] what attention or MLP adds; the core's input for relaxed

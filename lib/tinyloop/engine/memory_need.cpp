@@ -23,13 +23,13 @@ std::int64_t weight_bytes(const Model& model) {
 
 std::int64_t working_bytes(const ModelConfig& c, std::int64_t max_rows, std::int64_t slots,
                            std::int64_t logit_rows) {
-  const bool kept = c.injection != Injection::none;
+  const bool injected = c.injection != Injection::none;
   std::int64_t row = 3 * c.hidden;  // x, normed, branch
   if (c.injection == Injection::relaxed) row += c.hidden;
   if (c.injection == Injection::concat) row += 2 * c.hidden;
   row += c.q_width() + 2 * c.kv_width() + c.q_width() + 3 * c.ffn + c.head_dim;
   const std::int64_t floats =
-      slots * c.hidden * (kept ? 2 : 1) + max_rows * row + logit_rows * c.vocab;
+      slots * c.hidden * (injected ? 2 : 1) + max_rows * row + logit_rows * c.vocab;
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 

@@ -76,8 +76,8 @@ void check_version(const Fields& fields, const std::string& path) {
   }
 }
 
-std::uint64_t states_hash(std::span<const float> states, std::span<const float> kept) {
-  return XXH3_64bits_withSeed(kept.data(), kept.size_bytes(),
+std::uint64_t states_hash(std::span<const float> states, std::span<const float> injected) {
+  return XXH3_64bits_withSeed(injected.data(), injected.size_bytes(),
                               XXH3_64bits(states.data(), states.size_bytes()));
 }
 
@@ -89,13 +89,13 @@ std::string time_text(double ms) {
 }
 
 std::vector<TensorPlan> plans_of(const SnapshotShape& shape, std::int64_t length,
-                                 std::int64_t hidden, bool states, bool kept) {
+                                 std::int64_t hidden, bool states, bool injected) {
   std::vector<TensorPlan> plans = {
       {"ids", TensorType::i32, {length}},
       {"last", TensorType::f32, {hidden}},
       {"kv", TensorType::u8, {shape.planes, shape.kv_heads, shape.tiles, shape.tile_bytes}}};
   if (states) plans.push_back({"states", TensorType::f32, {length, hidden}});
-  if (kept) plans.push_back({"kept", TensorType::f32, {length, hidden}});
+  if (injected) plans.push_back({"kept", TensorType::f32, {length, hidden}});
   return plans;
 }
 
@@ -154,15 +154,15 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
   const std::byte* end = s.kv_.data() + s.kv_.size();
   if (const TensorView* states = s.file_.find("states")) {
     s.states_ = states->as<float>();
-    const TensorView* kept = s.file_.find("kept");
-    if (kept != nullptr) s.kept_ = kept->as<float>();
+    const TensorView* injected = s.file_.find("kept");
+    if (injected != nullptr) s.injected_ = injected->as<float>();
     const std::size_t values = s.ids_.size() * s.last_.size();
-    if (s.states_.size() != values || (kept != nullptr && s.kept_.size() != values) ||
+    if (s.states_.size() != values || (injected != nullptr && s.injected_.size() != values) ||
         states->bytes.data() < end ||
         !parse_number(fields.text("states_checksum"), s.states_checksum_, 16)) {
       fields.fail("the states have the wrong shape");
     }
-    const TensorView& final_tensor = kept != nullptr ? *kept : *states;
+    const TensorView& final_tensor = injected != nullptr ? *injected : *states;
     end = final_tensor.bytes.data() + final_tensor.bytes.size();
   }
   const std::int64_t tiles = (s.length() + kTile - 1) / kTile - s.shape_.first_tile;
@@ -174,7 +174,8 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
                               static_cast<std::size_t>(s.kv_.data() - whole.data()));
   std::uint64_t checksum = 0;
   const std::string& digits = fields.text("checksum");
-  if (!parse_number(digits, checksum, 16) || hex(checksum) != digits || !head_is_sound(head, checksum)) {
+  if (!parse_number(digits, checksum, 16) || hex(checksum) != digits ||
+      !head_is_sound(head, checksum)) {
     fields.fail("the checksum of header and ids differs");
   }
   const std::string& planes = fields.text("plane_checksums");
@@ -210,7 +211,7 @@ void Snapshot::verify(std::int32_t plane) const {
 }
 
 void Snapshot::verify_states() const {
-  if (resumable() && states_hash(states_, kept_) != states_checksum_) {
+  if (resumable() && states_hash(states_, injected_) != states_checksum_) {
     throw DamagedSnapshot(fmt::format("{}: damaged: the checksum of the states differs", path()));
   }
 }
@@ -221,8 +222,8 @@ void Snapshot::verify_all() const {
 }
 
 std::int64_t snapshot_bytes(const CacheIdentity& identity, const SnapshotShape& shape,
-                            std::int64_t length, std::int64_t hidden, bool states, bool kept) {
-  return TensorFileWriter::file_bytes(plans_of(shape, length, hidden, states, kept),
+                            std::int64_t length, std::int64_t hidden, bool states, bool injected) {
+  return TensorFileWriter::file_bytes(plans_of(shape, length, hidden, states, injected),
                                       metadata_of(identity, shape, states));
 }
 
@@ -233,11 +234,12 @@ std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
   std::map<std::string, std::string> metadata = metadata_of(content.identity, shape, states);
   metadata["created"] = created_text(content.created);
   metadata["prefill_us"] = time_text(content.prefill_ms);
-  if (states) metadata["states_checksum"] = hex(states_hash(content.states, content.kept));
+  if (states) metadata["states_checksum"] = hex(states_hash(content.states, content.injected));
   std::vector<TensorPlan> plans =
       plans_of(shape, static_cast<std::int64_t>(content.ids.size()),
-               static_cast<std::int64_t>(content.last.size()), states, !content.kept.empty());
-  auto writer = std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata), true);
+               static_cast<std::int64_t>(content.last.size()), states, !content.injected.empty());
+  auto writer =
+      std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata), true);
   writer->append(std::as_bytes(content.ids));
   writer->append(std::as_bytes(content.last));
   std::vector<std::byte> plane(static_cast<std::size_t>(shape.plane_bytes()));
@@ -248,7 +250,7 @@ std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
     writer->append(plane);
   }
   writer->append(std::as_bytes(content.states));
-  writer->append(std::as_bytes(content.kept));
+  writer->append(std::as_bytes(content.injected));
   writer->set_metadata("plane_checksums", checksums);
   std::string head = writer->header();
   const auto add = [&head](std::span<const std::byte> bytes) {

@@ -51,10 +51,10 @@ class Snapshot {
   // Whether it also holds what a run with more loops needs to go on: the states of all positions
   // after their last loop, and what every loop reads again, empty where a model has no such thing.
   bool resumable() const { return !states_.empty(); }
-  std::span<const float> states() const { return states_; }  // [length][hidden]
-  std::span<const float> kept() const { return kept_; }      // [length][hidden], or empty
-  std::int64_t created() const { return created_; }          // seconds since 1970
-  double prefill_ms() const { return prefill_ms_; }          // it took to compute the whole prefix
+  std::span<const float> states() const { return states_; }      // [length][hidden]
+  std::span<const float> injected() const { return injected_; }  // [length][hidden], or empty
+  std::int64_t created() const { return created_; }              // seconds since 1970
+  double prefill_ms() const { return prefill_ms_; }  // it took to compute the whole prefix
 
   // Whether its first `length` positions can be gone on with: the window may have dropped some.
   bool serves(std::int64_t length) const;
@@ -75,7 +75,7 @@ class Snapshot {
   std::span<const TokenId> ids_;
   std::span<const float> last_;
   std::span<const std::byte> kv_;
-  std::span<const float> states_, kept_;
+  std::span<const float> states_, injected_;
   std::int64_t created_ = 0;
   double prefill_ms_ = 0.0;
   std::vector<std::uint64_t> checksums_;  // of the planes
@@ -88,7 +88,7 @@ struct SnapshotContent {
   SnapshotShape shape;
   std::span<const TokenId> ids;
   std::span<const float> last;
-  std::span<const float> states, kept;  // empty: more loops cannot go on from this entry
+  std::span<const float> states, injected;  // empty: more loops cannot go on from this entry
   std::int64_t created = 0;
   double prefill_ms = 0.0;
   // Fills `to` with a plane, plane_bytes() long.
@@ -96,9 +96,9 @@ struct SnapshotContent {
 };
 
 // Bytes of the file that write_snapshot() makes of so many ids, whatever they are and whenever that
-// is. hidden: of `last`; states, kept: whether there are any.
+// is. hidden: of `last`; states, injected: whether there are any.
 std::int64_t snapshot_bytes(const CacheIdentity& identity, const SnapshotShape& shape,
-                            std::int64_t length, std::int64_t hidden, bool states, bool kept);
+                            std::int64_t length, std::int64_t hidden, bool states, bool injected);
 
 // Writes the content under a temporary name beside `path` and fsyncs it; finish_new() gives it its
 // name, destruction removes it. Throws Error(io).

@@ -3,13 +3,13 @@
 #include "tinyloop/measure/speculation_bench.h"
 
 #include <algorithm>
-#include <limits>
 #include <cassert>
 #include <chrono>
+#include <limits>
 
 #include "tinyloop/error.h"
-#include "tinyloop/schedule/prefill.h"
 #include "tinyloop/measure/score.h"
+#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 namespace {
@@ -31,7 +31,7 @@ void add(DecodeStats& sum, const DecodeStats& one) {
   sum.drafted += one.drafted;
   sum.verified += one.verified;
   sum.accepted += one.accepted;
-  sum.own += one.own;
+  sum.undrafted += one.undrafted;
   sum.decode_ms += one.decode_ms;
 }
 
@@ -59,15 +59,15 @@ class Bench {
       }
     }
     for (double& ratio : report_.update_ratios) ratio /= static_cast<double>(prompts.size());
-    for (const Schedule& schedule : options.schedules) {
+    for (const Speculation& speculation : options.speculations) {
       report_.arms.emplace_back();
-      report_.arms.back().schedule = schedule;
+      report_.arms.back().speculation = speculation;
     }
   }
 
   BenchReport run() {
     const Clock::time_point start = Clock::now();
-    run_once(Schedule(), 0);  // warm-up
+    run_once(Speculation(), 0);  // warm-up
     const auto seconds = [&] {
       return std::chrono::duration<double>(Clock::now() - start).count();
     };
@@ -107,13 +107,13 @@ class Bench {
     }
   }
 
-  Answer run_once(const Schedule& schedule, std::size_t prompt) {
+  Answer run_once(const Speculation& speculation, std::size_t prompt) {
     KvCache cache = caches_[prompt].fork();
     DecodeRequest request;
     request.prompt = prompts_[prompt];
     request.stop = stop_;
     request.hash_logits = true;
-    return generate(forward_, cache, sampler_, request, schedule);
+    return generate(forward_, cache, sampler_, request, speculation);
   }
 
   double cost(const DecodeStats& stats) const {
@@ -122,7 +122,7 @@ class Bench {
 
   // Plain decoding and every arm on one prompt, one after another.
   void measure(std::size_t prompt) {
-    const Answer plain = run_once(Schedule(), prompt);
+    const Answer plain = run_once(Speculation(), prompt);
     const double plain_cost = cost(plain.stats);
     report_.plain.costs.push_back(plain_cost);
     report_.plain.ratios.push_back(1.0);
@@ -130,10 +130,10 @@ class Bench {
     add(report_.plain.totals, plain.stats);
     for (BenchArm& arm : report_.arms) {
       if (arm.dropped) continue;
-      const Answer answer = run_once(arm.schedule, prompt);
+      const Answer answer = run_once(arm.speculation, prompt);
       if (answer.tokens != plain.tokens || answer.stats.logits_hash != plain.stats.logits_hash) {
         throw Error(ErrorKind::device, "{}: the stream of prompt {} differs from plain decoding's",
-                    arm.schedule.name(), prompt + 1);
+                    arm.speculation.name(), prompt + 1);
       }
       arm.costs.push_back(cost(answer.stats));
       arm.rates.push_back(rate(answer.stats));
@@ -190,24 +190,24 @@ const BenchArm& BenchReport::best() const {
 BenchReport bench_speculation(Forward& forward, KvMode kv, const SamplingOptions& sampling,
                               const StopRules& stop, std::span<const std::vector<TokenId>> prompts,
                               const BenchOptions& options) {
-  assert(!prompts.empty() && !options.schedules.empty());
+  assert(!prompts.empty() && !options.speculations.empty());
   return Bench(forward, kv, sampling, stop, prompts, options).run();
 }
 
-std::vector<Schedule> speculation_sweep(std::int32_t loops) {
-  std::vector<Schedule> sweep;
+std::vector<Speculation> speculation_sweep(std::int32_t loops) {
+  std::vector<Speculation> sweep;
   for (std::int32_t d = 1; d == 1 || d <= loops / 2; d *= 2) {
-    Schedule schedule;
-    schedule.draft_loops = d;
-    schedule.kind = Schedule::Kind::wavefront;
-    sweep.push_back(schedule);
-    schedule.kind = Schedule::Kind::block;
+    Speculation speculation;
+    speculation.draft_loops = d;
+    speculation.kind = Speculation::Kind::wavefront;
+    sweep.push_back(speculation);
+    speculation.kind = Speculation::Kind::block;
     for (const std::int32_t k : {2, 4, 8}) {
-      schedule.drafts = k;
-      sweep.push_back(schedule);
+      speculation.drafts = k;
+      sweep.push_back(speculation);
     }
-    schedule.kind = Schedule::Kind::tree;
-    sweep.push_back(schedule);
+    speculation.kind = Speculation::Kind::tree;
+    sweep.push_back(speculation);
   }
   return sweep;
 }

@@ -14,21 +14,22 @@
 namespace tinyloop {
 
 struct BenchOptions {
-  std::vector<Schedule> schedules;  // of one arm each, plain not among them
-  double budget_seconds = 60.0;     // after it no further repeat begins
-  std::int64_t repeats = 5;         // at most so many, at least one
+  std::vector<Speculation> speculations;  // of one arm each, plain not among them
+  double budget_seconds = 60.0;           // after it no further repeat begins
+  std::int64_t repeats = 5;               // at most so many, at least one
   std::int64_t max_tokens = 32;
   // What a run cost; may be set to something else than the time by the wall clock.
   std::function<double(const DecodeStats&)> cost;
 };
 
 struct BenchArm {
-  Schedule schedule;
+  Speculation speculation;
   std::vector<double> costs;   // of each run: repeat by repeat, in these the prompts in order
   std::vector<double> ratios;  // plain's cost over this one's, in the same order
   std::vector<double> rates;   // tokens a second after the first one, in the same order
   DecodeStats totals;          // counts summed over the runs
-  // Of the ratios: median, and the quartiles as their spread; NaN of a single ratio, which has none.
+  // Of the ratios: median, and the quartiles as their spread; NaN of a single ratio, which has
+  // none.
   double median = 0.0, low = 0.0, high = 0.0;
   double tokens_per_second = 0.0;  // median of the rates
   bool dropped = false;            // after some repeat, to keep within the budget
@@ -58,6 +59,6 @@ BenchReport bench_speculation(Forward& forward, KvMode kv, const SamplingOptions
                               const BenchOptions& options);
 
 // A sweep over draft loops and numbers of drafts for a number of loops.
-std::vector<Schedule> speculation_sweep(std::int32_t loops);
+std::vector<Speculation> speculation_sweep(std::int32_t loops);
 
 }  // namespace tinyloop

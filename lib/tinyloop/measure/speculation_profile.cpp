@@ -25,7 +25,7 @@ std::string SpeculationProfile::json() const {
       "\"verdict\":{},\"schedule\":{},\"speedup\":{},\"threshold\":{}}}\n",
       json_string(kFormat), json_string(fingerprint), json_string(machine), loops, json_string(kv),
       json_string(date), json_string(speculate ? "speculate" : "plain"),
-      json_string(schedule.name()), json_number(speedup), json_number(threshold));
+      json_string(speculation.name()), json_number(speedup), json_number(threshold));
 }
 
 SpeculationProfile SpeculationProfile::read(const std::string& path) {
@@ -40,7 +40,7 @@ SpeculationProfile SpeculationProfile::read(const std::string& path) {
     profile.kv = json.at("kv").get<std::string>();
     profile.date = json.at("date").get<std::string>();
     profile.speculate = json.at("verdict").get<std::string>() == "speculate";
-    profile.schedule = Schedule::parse(json.at("schedule").get<std::string>());
+    profile.speculation = Speculation::parse(json.at("schedule").get<std::string>());
     profile.speedup = json.at("speedup").get<double>();
     profile.threshold = json.at("threshold").get<double>();
     return profile;

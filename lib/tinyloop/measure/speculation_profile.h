@@ -14,12 +14,12 @@ struct SpeculationProfile {
   std::string fingerprint;  // of the model file
   std::string machine;      // processor and device with its threads, as the tools name them
   std::int32_t loops = 0;
-  std::string kv;          // storage mode
-  std::string date;        // of the measurement, ISO 8601
-  bool speculate = false;  // the verdict
-  Schedule schedule;       // the best one, whatever the verdict
-  double speedup = 0.0;    // of it over plain decoding
-  double threshold = 0.0;  // that the verdict was made with
+  std::string kv;           // storage mode
+  std::string date;         // of the measurement, ISO 8601
+  bool speculate = false;   // the verdict
+  Speculation speculation;  // the best one, whatever the verdict
+  double speedup = 0.0;     // of it over plain decoding
+  double threshold = 0.0;   // that the verdict was made with
 
   std::string json() const;
   // Throws Error(io) or Error(data) naming the path.

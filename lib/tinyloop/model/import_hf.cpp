@@ -35,23 +35,23 @@ struct Source {
 
 void loop_layers(const LoopedRange& range, const Family& family, ModelConfig& config) {
   if (family.looped) {
-    throw Error(ErrorKind::usage, "--loop-layers is for plain models; {} is looped already",
+    throw Error(ErrorKind::usage, "`loop_layers` is for plain models; {} is looped already",
                 family.name);
   }
   const std::int32_t layers = config.core_layers;
   if (range.first < 0 || range.last < range.first || range.last >= layers) {
-    throw Error(ErrorKind::usage, "--loop-layers {}:{}: the model has layers 0 to {}", range.first,
+    throw Error(ErrorKind::usage, "`loop_layers` {}:{}: the model has layers 0 to {}", range.first,
                 range.last, layers - 1);
   }
   constexpr std::int32_t kGreatest = 64;
   if (range.substeps < 1 || range.substeps > kGreatest) {
-    throw Error(ErrorKind::usage, "--substeps {}: must be 1 to {}", range.substeps, kGreatest);
+    throw Error(ErrorKind::usage, "`substeps` {}: must be 1 to {}", range.substeps, kGreatest);
   }
   if (!(range.alpha > 0.0 && range.alpha <= 1000.0)) {
-    throw Error(ErrorKind::usage, "--alpha {}: must be above 0 and at most 1000", range.alpha);
+    throw Error(ErrorKind::usage, "`alpha` {}: must be above 0 and at most 1000", range.alpha);
   }
   if (!(range.beta >= -1000.0 && range.beta <= 1000.0)) {
-    throw Error(ErrorKind::usage, "--beta {}: must be -1000 to 1000", range.beta);
+    throw Error(ErrorKind::usage, "`beta` {}: must be -1000 to 1000", range.beta);
   }
   config.prelude_layers = range.first;
   config.core_layers = range.last - range.first + 1;
@@ -135,8 +135,8 @@ void check_tied_head(const Source& source) {
   const auto head = tensors.find("lm_head.weight");
   if (!source.config.tied_head || head == tensors.end()) return;
   const std::vector<ModelTensor> ours = model_tensors(source.config);
-  const auto embedding = std::find_if(
-      ours.begin(), ours.end(), [](const ModelTensor& t) { return t.name == "embedding"; });
+  const auto embedding = std::find_if(ours.begin(), ours.end(),
+                                      [](const ModelTensor& t) { return t.name == "embedding"; });
   const std::string name = sources_of(*source.family, source.config, *embedding).front().name;
   const HfTensor& tied = tensors.find(name)->second;
   const TensorView &a = *head->second.view, &b = *tied.view;

@@ -21,7 +21,7 @@ namespace {
 std::uint64_t parse_seed(std::string_view digits) {
   const auto seed = parse_number<std::uint64_t>(digits);
   if (!seed) {
-    throw Error(ErrorKind::usage, "--init-state: 'seed:{}' needs a number from 0 to 2^64-1",
+    throw Error(ErrorKind::usage, "`init_state`: 'seed:{}' needs a number from 0 to 2^64-1",
                 digits);
   }
   return *seed;
@@ -35,7 +35,7 @@ InitialStates InitialStates::parse(std::string_view text, const ModelConfig& con
   if (config.initial_state != InitialState::free) {
     if (!text.empty()) {
       throw Error(ErrorKind::usage,
-                  "--init-state: a model of family {} starts from its embedding, not from '{}'",
+                  "`init_state`: a model of family {} starts from its embedding, not from '{}'",
                   config.family, text);
     }
     return states;

@@ -30,7 +30,7 @@ LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int6
     if (config.greatest_loops == 1 && wanted > 1) {
       throw Error(ErrorKind::usage,
                   "{} loops: a plain {} model has no looped block to repeat; convert it with "
-                  "--loop-layers to loop some of its layers",
+                  "`loop_layers` to loop some of its layers",
                   wanted, config.family);
     }
     throw Error(ErrorKind::usage, "{} loops: this model can do 1 to {}", wanted,

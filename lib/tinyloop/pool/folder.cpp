@@ -207,7 +207,7 @@ FoundSettings PoolFolder::settings() const {
   const std::string path = settings_path();
   const auto unknown = [](std::string_view why) {
     return FoundSettings{{},
-                         fmt::format("{}; nothing is evicted until tl-pool-register --capacity "
+                         fmt::format("{}; nothing is evicted until tl-pool-register `capacity` "
                                      "says again how much the pool may hold",
                                      why),
                          false};

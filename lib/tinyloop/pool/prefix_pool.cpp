@@ -221,7 +221,7 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
   const std::int64_t max_bytes = known ? settings.max_bytes : 0;
   const std::int64_t bytes = snapshot_bytes(identity_, content.shape, key.length,
                                             static_cast<std::int64_t>(content.last.size()),
-                                            !content.states.empty(), !content.kept.empty());
+                                            !content.states.empty(), !content.injected.empty());
   // Before anything has made room for it.
   if (max_bytes > 0 && bytes > max_bytes) {
     throw Error(ErrorKind::io, "{}: an entry of {} bytes, the pool may hold {}",

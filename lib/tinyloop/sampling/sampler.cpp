@@ -68,25 +68,25 @@ std::vector<double> adjusted(std::span<const float> logits, const SamplingOption
 }  // namespace
 
 void validate(const SamplingOptions& options, std::int64_t vocab) {
-  require(options.temperature >= 0.0 && options.temperature <= kHuge, "--temperature",
+  require(options.temperature >= 0.0 && options.temperature <= kHuge, "`temperature`",
           options.temperature, "0 or a positive number");
-  require(options.top_k >= 0, "--top-k", static_cast<double>(options.top_k),
+  require(options.top_k >= 0, "`top_k`", static_cast<double>(options.top_k),
           "0 or a positive number");
-  require(options.top_p > 0.0 && options.top_p <= 1.0, "--top-p", options.top_p,
+  require(options.top_p > 0.0 && options.top_p <= 1.0, "`top_p`", options.top_p,
           "above 0 and at most 1");
-  require(options.min_p >= 0.0 && options.min_p <= 1.0, "--min-p", options.min_p, "from 0 to 1");
+  require(options.min_p >= 0.0 && options.min_p <= 1.0, "`min_p`", options.min_p, "from 0 to 1");
   require(options.repetition_penalty > 0.0 && options.repetition_penalty <= kHuge,
-          "--repetition-penalty", options.repetition_penalty, "a positive number");
-  require(std::isfinite(options.presence_penalty), "--presence-penalty", options.presence_penalty,
+          "`repetition_penalty`", options.repetition_penalty, "a positive number");
+  require(std::isfinite(options.presence_penalty), "`presence_penalty`", options.presence_penalty,
           "a finite number");
-  require(std::isfinite(options.frequency_penalty), "--frequency-penalty",
+  require(std::isfinite(options.frequency_penalty), "`frequency_penalty`",
           options.frequency_penalty, "a finite number");
   for (const auto& [id, bias] : options.logit_bias) {
-    if (id < 0) throw Error(ErrorKind::usage, "--logit-bias: id {} is negative", id);
+    if (id < 0) throw Error(ErrorKind::usage, "`logit_bias`: id {} is negative", id);
     if (id >= vocab) {
-      throw Error(ErrorKind::usage, "--logit-bias: id {} is not below {}", id, vocab);
+      throw Error(ErrorKind::usage, "`logit_bias`: id {} is not below {}", id, vocab);
     }
-    require(bias <= kHuge, "--logit-bias", bias, "a finite number or -inf");
+    require(bias <= kHuge, "`logit_bias`", bias, "a finite number or -inf");
   }
 }
 
@@ -142,7 +142,7 @@ std::vector<TokenId> Sampler::ranked(std::span<const float> logits, const Histor
       static_cast<TokenId>(std::max_element(values.begin(), values.end()) - values.begin());
   const double best_value = values[static_cast<std::size_t>(best)];
   if (best_value == kNever) {
-    throw Error(ErrorKind::device, "--logit-bias leaves no token to pick at position {}", position);
+    throw Error(ErrorKind::device, "`logit_bias` leaves no token to pick at position {}", position);
   }
   if (options_.temperature == 0.0 && count == 1) return {best};
 

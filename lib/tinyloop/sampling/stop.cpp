@@ -20,13 +20,13 @@ void require_id(TokenId id, std::string_view option, std::int64_t vocab) {
 }  // namespace
 
 void validate(const StopRules& rules, std::int64_t vocab) {
-  for (const TokenId id : rules.end_ids) require_id(id, "--eos", vocab);
+  for (const TokenId id : rules.end_ids) require_id(id, "`eos`", vocab);
   for (const std::vector<TokenId>& sequence : rules.sequences) {
-    if (sequence.empty()) throw Error(ErrorKind::usage, "--stop: the sequence is empty");
-    for (const TokenId id : sequence) require_id(id, "--stop", vocab);
+    if (sequence.empty()) throw Error(ErrorKind::usage, "`stop`: the sequence is empty");
+    for (const TokenId id : sequence) require_id(id, "`stop`", vocab);
   }
   if (rules.max_tokens < 0) {
-    throw Error(ErrorKind::usage, "--max-tokens: {} is negative", rules.max_tokens);
+    throw Error(ErrorKind::usage, "`max_tokens`: {} is negative", rules.max_tokens);
   }
   if (rules.room < 0) {
     throw Error(ErrorKind::usage, "{} positions left: the prompt is longer than the context",

@@ -160,7 +160,7 @@ TokenId AnswerStream::accept(TokenId id, std::span<const TokenId> drafts) {
   if (tokens.empty()) stats.first_token_ms = milliseconds();
   const auto found = std::find(drafts.begin(), drafts.end(), id);
   stats.verified += found - drafts.begin() + (found != drafts.end() ? 1 : 0);
-  ++(found != drafts.end() ? stats.accepted : stats.own);
+  ++(found != drafts.end() ? stats.accepted : stats.undrafted);
   tokens.push_back(id);
   answer_.stop = stop_.push(id);
   if (request_.released && stop_.released() > shown_) {

@@ -11,18 +11,18 @@
 namespace tinyloop {
 
 Answer speculate_block(Forward& forward, KvCache& cache, const Sampler& sampler,
-                       const DecodeRequest& request, const Schedule& schedule) {
+                       const DecodeRequest& request, const Speculation& speculation) {
   AnswerStream stream(forward, sampler, request);
   if (stream.ended()) return stream.finish();
   const auto vocab = static_cast<std::size_t>(forward.model().config().vocab);
-  LiveRows rows(forward, request.exit, stream.stats(), schedule.drafts + 1);
+  LiveRows rows(forward, request.exit, stream.stats(), speculation.drafts + 1);
   TokenId id = stream.take(stream.read_prompt(cache));
   std::vector<LiveRow> round;
   std::vector<TokenId> drafts;
   while (!stream.ended()) {
     // Each row gives one token, so more rows than tokens wanted would be idle work.
-    const auto most =
-        static_cast<std::size_t>(std::min<std::int64_t>(schedule.drafts + 1, stream.remaining()));
+    const auto most = static_cast<std::size_t>(
+        std::min<std::int64_t>(speculation.drafts + 1, stream.remaining()));
     const std::int64_t first = stream.position() - 1;  // of the token just picked
     round.clear();
     drafts.clear();
@@ -32,7 +32,7 @@ Answer speculate_block(Forward& forward, KvCache& cache, const Sampler& sampler,
       round.push_back(rows.at({&cache, first + index, id, index, 0}));
       const std::span<LiveRow> newest = std::span(round).last(1);
       rows.enter(newest);
-      while (!newest[0].done && newest[0].row.loop < schedule.draft_loops) rows.pass(newest);
+      while (!newest[0].done && newest[0].row.loop < speculation.draft_loops) rows.pass(newest);
       if (round.size() == most) break;
       const std::vector<TokenId> guess = stream.guess(rows.leave(newest), drafts);
       if (guess.empty()) break;

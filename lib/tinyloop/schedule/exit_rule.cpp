@@ -66,10 +66,10 @@ ExitRule ExitRule::parse(std::string_view text, bool select_only) {
   const auto threshold = parse_number<double>(number);
   rule.threshold = threshold.value_or(-1.0);
   if (rule.kind == Kind::none || !std::isfinite(rule.threshold) || rule.threshold < 0.0) {
-    throw Error(ErrorKind::usage, "--exit: '{}' is not gate:Q, latent:EPS or kl:EPS", text);
+    throw Error(ErrorKind::usage, "`exit`: '{}' is not gate:Q, latent:EPS or kl:EPS", text);
   }
   if (rule.kind == Kind::gate && rule.threshold > 1.0) {
-    throw Error(ErrorKind::usage, "--exit: the gate's threshold {} is a probability, at most 1",
+    throw Error(ErrorKind::usage, "`exit`: the gate's threshold {} is a probability, at most 1",
                 number);
   }
   return rule;
@@ -87,11 +87,11 @@ std::string ExitRule::identity() const {
 void ExitRule::check(const ModelConfig& config) const {
   if (kind == Kind::gate && !config.exit_gate) {
     throw Error(ErrorKind::usage,
-                "--exit gate: this {} model has no exit gate; latent and kl need none",
+                "`exit` gate: this {} model has no exit gate; latent and kl need none",
                 config.family);
   }
   if (kind == Kind::none && select_only) {
-    throw Error(ErrorKind::usage, "--exit-select needs --exit: it says how to follow the rule");
+    throw Error(ErrorKind::usage, "`exit_select` needs `exit`: it says how to follow the rule");
   }
 }
 

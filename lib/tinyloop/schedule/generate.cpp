@@ -18,29 +18,33 @@ constexpr std::int32_t kGreatestCount = 64;  // of k, width and depth: rows cost
 
 struct Parameter {
   std::string_view name;
-  std::int32_t Schedule::*field;
+  std::int32_t Speculation::*field;
 };
 
 struct Form {
   std::string_view name;
-  Schedule::Kind kind;
+  Speculation::Kind kind;
   std::vector<Parameter> parameters;
 };
 
 const std::vector<Form>& forms() {
   static const std::vector<Form> all = {
-      {"off", Schedule::Kind::plain, {}},
-      {"block", Schedule::Kind::block, {{"d", &Schedule::draft_loops}, {"k", &Schedule::drafts}}},
+      {"off", Speculation::Kind::plain, {}},
+      {"block",
+       Speculation::Kind::block,
+       {{"d", &Speculation::draft_loops}, {"k", &Speculation::drafts}}},
       {"tree",
-       Schedule::Kind::tree,
-       {{"d", &Schedule::draft_loops}, {"width", &Schedule::width}, {"depth", &Schedule::depth}}},
-      {"wavefront", Schedule::Kind::wavefront, {{"d", &Schedule::draft_loops}}},
+       Speculation::Kind::tree,
+       {{"d", &Speculation::draft_loops},
+        {"width", &Speculation::width},
+        {"depth", &Speculation::depth}}},
+      {"wavefront", Speculation::Kind::wavefront, {{"d", &Speculation::draft_loops}}},
   };
   return all;
 }
 
 // `given`: the parameters that were set before.
-void set_parameter(Schedule& schedule, const Form& form, std::string_view text,
+void set_parameter(Speculation& speculation, const Form& form, std::string_view text,
                    std::vector<std::string_view>& given) {
   const std::string_view name = text.substr(0, text.find('='));
   const std::string_view number = text.substr(std::min(name.size() + 1, text.size()));
@@ -52,7 +56,7 @@ void set_parameter(Schedule& schedule, const Form& form, std::string_view text,
     given.push_back(name);
     if (const auto value = parse_number<std::int32_t>(number);
         value && *value >= 1 && *value <= kGreatestCount) {
-      schedule.*parameter.field = *value;
+      speculation.*parameter.field = *value;
       return;
     }
     throw Error(ErrorKind::usage, "'{}' is not {}=N with N from 1 to {}", excerpt(text), name,
@@ -63,28 +67,28 @@ void set_parameter(Schedule& schedule, const Form& form, std::string_view text,
 
 }  // namespace
 
-Schedule Schedule::parse(std::string_view text) {
+Speculation Speculation::parse(std::string_view text) {
   const std::string_view name = text.substr(0, text.find(':'));
   std::string_view rest = text.substr(name.size());
   for (const Form& form : forms()) {
     if (form.name != name) continue;
-    Schedule schedule;
-    schedule.kind = form.kind;
+    Speculation speculation;
+    speculation.kind = form.kind;
     std::vector<std::string_view> given;
     while (!rest.empty()) {
       rest.remove_prefix(1);  // the colon or comma
       const std::string_view part = rest.substr(0, rest.find(','));
-      set_parameter(schedule, form, part, given);
+      set_parameter(speculation, form, part, given);
       rest.remove_prefix(part.size());
     }
-    return schedule;
+    return speculation;
   }
   throw Error(ErrorKind::usage,
               "'{}' is not off, block:d=N,k=N, tree:d=N,width=N,depth=N or wavefront:d=N",
               excerpt(text));
 }
 
-std::string Schedule::name() const {
+std::string Speculation::name() const {
   for (const Form& form : forms()) {
     if (form.kind != kind) continue;
     std::string text(form.name);
@@ -98,7 +102,7 @@ std::string Schedule::name() const {
   return "";
 }
 
-std::int32_t Schedule::rows(std::int32_t loops) const {
+std::int32_t Speculation::rows(std::int32_t loops) const {
   switch (kind) {
     case Kind::block:
       return drafts + 1;
@@ -111,49 +115,49 @@ std::int32_t Schedule::rows(std::int32_t loops) const {
   }
 }
 
-std::int32_t Schedule::slots(std::int32_t loops, const ExitRule& exit) const {
+std::int32_t Speculation::slots(std::int32_t loops, const ExitRule& exit) const {
   return rows(loops) * (exit.kind == ExitRule::Kind::none ? 1 : 2);
 }
 
-void check(const Schedule& schedule, const ModelConfig& config, const LoopPlan& plan,
-           const ExitRule& exit, std::int32_t kv_slots, std::string_view option) {
+void check(const Speculation& speculation, const ModelConfig& config, const LoopPlan& plan,
+           const ExitRule& exit, std::int32_t kv_slots) {
   exit.check(config);
   if (kv_slots < 0 || kv_slots > plan.loops) {
-    throw Error(ErrorKind::usage, "--kv-slots {}: with {} loops it can be 1 to {}", kv_slots,
+    throw Error(ErrorKind::usage, "`kv_slots` {}: with {} loops it can be 1 to {}", kv_slots,
                 plan.loops, plan.loops);
   }
-  if (schedule.kind == Schedule::Kind::plain) return;
-  if (schedule.draft_loops > plan.loops) {
+  if (speculation.kind == Speculation::Kind::plain) return;
+  if (speculation.draft_loops > plan.loops) {
     throw Error(ErrorKind::usage,
-                "{} {} and --loops {} exclude each other: a draft cannot have more loops than its "
+                "`speculative` {} and `loops` {} exclude each other: a draft cannot have more "
+                "loops than its "
                 "verification",
-                option, schedule.name(), plan.loops);
+                speculation.name(), plan.loops);
   }
   if (kv_slots > 0 && kv_slots < plan.loops) {
     throw Error(ErrorKind::usage,
-                "{} and --kv-slots exclude each other: in a shared plane a draft would read what "
+                "`speculative` and `kv_slots` exclude each other: in a shared plane a draft would "
+                "read what "
                 "the first loops of unfinished tokens wrote, plain decoding what their last loops "
-                "wrote",
-                option);
+                "wrote");
   }
   if (exit.kind == ExitRule::Kind::kl && config.coda_layers > 0) {
-    throw Error(
-        ErrorKind::usage,
-        "{} and --exit kl exclude each other on a model with coda layers: the rule runs the "
-        "coda after every loop, where it needs the finished tokens before",
-        option);
+    throw Error(ErrorKind::usage,
+                "`speculative` and `exit` kl exclude each other on a model with coda layers: the "
+                "rule runs the "
+                "coda after every loop, where it needs the finished tokens before");
   }
 }
 
 Answer generate(Forward& forward, KvCache& cache, const Sampler& sampler,
-                const DecodeRequest& request, const Schedule& schedule) {
-  switch (schedule.kind) {
-    case Schedule::Kind::block:
-      return speculate_block(forward, cache, sampler, request, schedule);
-    case Schedule::Kind::tree:
-      return speculate_tree(forward, cache, sampler, request, schedule);
-    case Schedule::Kind::wavefront:
-      return speculate_wavefront(forward, cache, sampler, request, schedule);
+                const DecodeRequest& request, const Speculation& speculation) {
+  switch (speculation.kind) {
+    case Speculation::Kind::block:
+      return speculate_block(forward, cache, sampler, request, speculation);
+    case Speculation::Kind::tree:
+      return speculate_tree(forward, cache, sampler, request, speculation);
+    case Speculation::Kind::wavefront:
+      return speculate_wavefront(forward, cache, sampler, request, speculation);
     default:
       return decode(forward, cache, sampler, request);
   }

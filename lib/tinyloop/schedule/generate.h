@@ -11,7 +11,7 @@
 
 namespace tinyloop {
 
-struct Schedule {
+struct Speculation {
   enum class Kind { plain, block, tree, wavefront };
   Kind kind = Kind::plain;
   std::int32_t draft_loops = 2;       // d: loops after which the next token is guessed
@@ -20,7 +20,7 @@ struct Schedule {
 
   // "off", "block:d=2,k=4", "tree:d=2,width=2,depth=4", "wavefront:d=2"; what is left out has the
   // default above. Throws Error(usage) naming what is wrong, but not where `text` comes from.
-  static Schedule parse(std::string_view text);
+  static Speculation parse(std::string_view text);
   std::string name() const;  // what parse() takes, everything spelled out
   // Rows that are alive at once.
   std::int32_t rows(std::int32_t loops) const;
@@ -28,21 +28,21 @@ struct Schedule {
   std::int32_t slots(std::int32_t loops, const ExitRule& exit) const;
 };
 
-// Throws Error(usage) naming the options where the schedule cannot keep the stream what it is, or
-// cannot work. `option`: the one that names the schedule.
-void check(const Schedule& schedule, const ModelConfig& config, const LoopPlan& plan,
-           const ExitRule& exit, std::int32_t kv_slots, std::string_view option = "--speculative");
+// Throws Error(usage) naming the settings where the speculation cannot keep the stream what it is,
+// or cannot work.
+void check(const Speculation& speculation, const ModelConfig& config, const LoopPlan& plan,
+           const ExitRule& exit, std::int32_t kv_slots);
 
 // decode(), by the given schedule.
 Answer generate(Forward& forward, KvCache& cache, const Sampler& sampler,
-                const DecodeRequest& request, const Schedule& schedule);
+                const DecodeRequest& request, const Speculation& speculation);
 
 // The single ones; with a tree `cache` may afterwards hold a branch of itself.
 Answer speculate_block(Forward& forward, KvCache& cache, const Sampler& sampler,
-                       const DecodeRequest& request, const Schedule& schedule);
+                       const DecodeRequest& request, const Speculation& speculation);
 Answer speculate_tree(Forward& forward, KvCache& cache, const Sampler& sampler,
-                      const DecodeRequest& request, const Schedule& schedule);
+                      const DecodeRequest& request, const Speculation& speculation);
 Answer speculate_wavefront(Forward& forward, KvCache& cache, const Sampler& sampler,
-                           const DecodeRequest& request, const Schedule& schedule);
+                           const DecodeRequest& request, const Speculation& speculation);
 
 }  // namespace tinyloop

@@ -6,13 +6,13 @@
 #include <chrono>
 #include <utility>
 
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/schedule/answer_stream.h"
 #include "tinyloop/schedule/elapsed.h"
 #include "tinyloop/schedule/prefill.h"
 #include "tinyloop/schedule/prefix_cache.h"
 #include "tinyloop/schedule/resume.h"
-#include "tinyloop/engine/run_identity.h"
 
 namespace tinyloop {
 
@@ -116,8 +116,9 @@ void PooledPrompt::take(const PoolMatch& match) {
   }
   const auto length = static_cast<std::size_t>(match.length);
   const std::size_t values = length * hidden;
-  run_missing_loops(forward_, cache_, ids_.first(length), loops, snapshot.states().first(values),
-                    snapshot.kept().empty() ? snapshot.kept() : snapshot.kept().first(values));
+  run_missing_loops(
+      forward_, cache_, ids_.first(length), loops, snapshot.states().first(values),
+      snapshot.injected().empty() ? snapshot.injected() : snapshot.injected().first(values));
   missing_loops_ = match.length * (plan.loops - loops);
   if (length == ids_.size()) {
     const std::span<const float> inputs = forward_.head_inputs().last(hidden);
@@ -163,7 +164,7 @@ void PooledPrompt::share() {
 }
 
 Answer PooledPrompt::generate(const Sampler& sampler, DecodeRequest request, bool final_answer,
-                              const Schedule& schedule) {
+                              const Speculation& speculation) {
   request.prompt = ids_;
   request.prefill_chunk = chunk_;
   // After damage the run begins anew; the stream is the same, so what is out already is skipped.
@@ -184,17 +185,17 @@ Answer PooledPrompt::generate(const Sampler& sampler, DecodeRequest request, boo
   }
   const bool had_cache = cache_.length() > 0;
   try {
-    return answer(sampler, request, schedule, final_answer);
+    return answer(sampler, request, speculation, final_answer);
   } catch (const DamagedSnapshot& damage) {
     if (!had_cache) throw;
     give_up(damage.what());
   }
   seen = 0;
-  return answer(sampler, request, schedule, final_answer);
+  return answer(sampler, request, speculation, final_answer);
 }
 
 Answer PooledPrompt::answer(const Sampler& sampler, const DecodeRequest& request,
-                            const Schedule& schedule, bool final_answer) {
+                            const Speculation& speculation, bool final_answer) {
   std::optional<KvCache> fork;
   if (!final_answer) fork.emplace(cache_.fork());
   KvCache& cache = fork ? *fork : cache_;
@@ -208,7 +209,7 @@ Answer PooledPrompt::answer(const Sampler& sampler, const DecodeRequest& request
       last_.assign(last.begin(), last.end());
     };
   }
-  Answer result = tinyloop::generate(forward_, cache, sampler, own, schedule);
+  Answer result = tinyloop::generate(forward_, cache, sampler, own, speculation);
   // An answer of no tokens needs no prompt.
   if (result.stats.generated > 0) note_use();
   cache_bytes_ = cache.bytes();
@@ -318,7 +319,7 @@ std::vector<Registration> register_prefixes(Forward& forward, KvMode mode, Prefi
         working_ms = base_ms + milliseconds_since(start);
         SnapshotContent content = content_of(working->cache(), ids, working->last(), working_ms);
         content.states = working->states();
-        content.kept = working->kept();
+        content.injected = working->injected();
         pool.publish(std::move(content), there != nullptr);
       };
       try {

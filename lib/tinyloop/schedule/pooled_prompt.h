@@ -57,7 +57,7 @@ class PooledPrompt {
   // As tinyloop::generate(); request.prompt, chunk, last and prompt_read are set here. After
   // `final_answer` no other one may be asked for.
   Answer generate(const Sampler& sampler, DecodeRequest request, bool final_answer = true,
-                  const Schedule& schedule = {});
+                  const Speculation& speculation = {});
   // Counts the use, publishes the prompt if that was wished. Call it when the answer is out.
   PoolReport finish();
 
@@ -69,8 +69,8 @@ class PooledPrompt {
   void look_up();
   void take(const PoolMatch& match);
   void give_up(const std::string& why);
-  Answer answer(const Sampler& sampler, const DecodeRequest& request, const Schedule& schedule,
-                bool final_answer);
+  Answer answer(const Sampler& sampler, const DecodeRequest& request,
+                const Speculation& speculation, bool final_answer);
   void note_use();
   void publish();
   void note(const std::string& warning) {

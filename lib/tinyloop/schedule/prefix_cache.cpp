@@ -7,8 +7,8 @@
 
 #include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
-#include "tinyloop/schedule/prefill.h"
 #include "tinyloop/schedule/decode.h"
+#include "tinyloop/schedule/prefill.h"
 #include "tinyloop/schedule/resume.h"
 
 namespace tinyloop {
@@ -50,7 +50,7 @@ PrefixCache PrefixCache::from(Forward& forward, KvMode mode,
   if (resumable) {
     snapshot->verify_states();
     prefix.states_.assign(snapshot->states().begin(), snapshot->states().end());
-    prefix.kept_.assign(snapshot->kept().begin(), snapshot->kept().end());
+    prefix.injected_.assign(snapshot->injected().begin(), snapshot->injected().end());
   }
   return prefix;
 }
@@ -79,8 +79,8 @@ void PrefixCache::change_to(Forward& forward, std::span<const TokenId> ids, std:
   if (resumable_) {
     const std::size_t computed = static_cast<std::size_t>(cache_.length()) * hidden;
     states_.resize(computed);
-    kept_.resize(kept_.empty() ? 0 : computed);
-    hooks = keeping_states(forward, states_, kept_);
+    injected_.resize(injected_.empty() ? 0 : computed);
+    hooks = keeping_states(forward, states_, injected_);
   }
   prefill(forward, cache_, ids, chunk, hooks);
   const std::span<const float> inputs = forward.head_inputs();

@@ -27,8 +27,8 @@ std::vector<float> last_of(Forward& forward, const Snapshot& snapshot);
 class PrefixCache {
  public:
   // Computes all of `ids`, at least one and at most the context, `chunk` positions at a time (0: as
-  // many as the forward pass can). `resumable`: keeps states() and kept(). Throws as decode() does,
-  // and as check_resumable().
+  // many as the forward pass can). `resumable`: keeps states() and injected(). Throws as decode()
+  // does, and as check_resumable().
   static PrefixCache build(Forward& forward, KvMode mode, std::span<const TokenId> ids,
                            std::int64_t chunk = 0, bool resumable = false);
   // From a snapshot of the same identity; nothing is computed. Resumable only if the snapshot is.
@@ -42,8 +42,8 @@ class PrefixCache {
   std::span<const TokenId> ids() const { return ids_; }
   std::span<const float> last() const { return last_; }  // what the head multiplies at its end
   // After the last loop, what another run can go on from to more of them; empty unless resumable.
-  std::span<const float> states() const { return states_; }  // [ids][hidden]
-  std::span<const float> kept() const { return kept_; }      // [ids][hidden], or empty
+  std::span<const float> states() const { return states_; }      // [ids][hidden]
+  std::span<const float> injected() const { return injected_; }  // [ids][hidden], or empty
   KvCache& cache() { return cache_; }
 
   // As decode() with a cache that holds the prefix; it stays as it is. Throws Error(usage) if the
@@ -61,7 +61,7 @@ class PrefixCache {
   std::vector<TokenId> ids_;
   std::vector<float> last_;
   bool resumable_ = false;
-  std::vector<float> states_, kept_;
+  std::vector<float> states_, injected_;
 };
 
 }  // namespace tinyloop

@@ -31,7 +31,8 @@ struct DecodeStats {
   std::int64_t drafted = 0;           // tokens guessed
   std::int64_t verified = 0;          // of these, compared with a token picked in full
   std::int64_t accepted = 0;          // of these, equal to it
-  std::int64_t own = 0;  // tokens picked in full that no draft foresaw; accepted + own = generated
+  std::int64_t undrafted =
+      0;  // tokens picked in full that no draft foresaw; accepted + undrafted = generated
   // [loops]: how many of the positions that a token was picked from left after loop 1, 2, ...
   std::vector<std::int64_t> exits;
   std::int64_t loops_saved = 0;  // by those that left early and really stopped there

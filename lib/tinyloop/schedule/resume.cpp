@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <map>
 
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/tensor_file.h"
 #include "tinyloop/schedule/prefill.h"
-#include "tinyloop/engine/run_identity.h"
 
 namespace tinyloop {
 namespace {
@@ -48,14 +48,14 @@ void check_resumable(Forward& forward) {
 }
 
 PrefillHooks keeping_states(Forward& forward, std::vector<float>& states,
-                            std::vector<float>& kept) {
+                            std::vector<float>& injected) {
   PrefillHooks hooks;
   hooks.after_loop = [&](std::span<const Row> rows) {
     if (rows.front().loop < forward.plan().loops) return;
     const std::span<const float> now = forward.states(rows);
     states.insert(states.end(), now.begin(), now.end());
-    const std::span<const float> again = forward.kept(rows);
-    kept.insert(kept.end(), again.begin(), again.end());
+    const std::span<const float> again = forward.injected(rows);
+    injected.insert(injected.end(), again.begin(), again.end());
   };
   return hooks;
 }
@@ -67,7 +67,7 @@ ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<con
   ResumeHandle handle;
   handle.identity_ = cache_identity(forward, cache.geometry().mode);
   handle.ids_.assign(ids.begin(), ids.end());
-  const PrefillHooks hooks = keeping_states(forward, handle.states_, handle.kept_);
+  const PrefillHooks hooks = keeping_states(forward, handle.states_, handle.injected_);
   const std::span<const float> last = prefill(forward, cache, ids, chunk, hooks);
   if (logits != nullptr) *logits = last;
   // The coda's planes are written anew after the last loop.
@@ -104,7 +104,7 @@ void ResumeHandle::check(Forward& forward, const KvCache& cache) const {
   const LoopPlan& plan = cache.plan();
   const bool fits =
       states_.size() == values &&
-      kept_.size() == (config.injection == Injection::none ? 0 : values) &&
+      injected_.size() == (config.injection == Injection::none ? 0 : values) &&
       shape_.planes == plan.prelude_layers + identity_.loops * plan.core_layers &&
       shape_.first_tile + shape_.tiles == (static_cast<std::int64_t>(ids_.size()) + 15) / kTile &&
       static_cast<std::int64_t>(ids_.size()) <= config.context &&
@@ -124,13 +124,13 @@ std::span<const float> ResumeHandle::resume(Forward& forward, KvCache& cache) co
         plane, shape_,
         std::span(kv_).subspan(static_cast<std::size_t>(plane) * plane_bytes, plane_bytes));
   }
-  return run_missing_loops(forward, cache, ids_, identity_.loops, states_, kept_);
+  return run_missing_loops(forward, cache, ids_, identity_.loops, states_, injected_);
 }
 
 std::span<const float> run_missing_loops(Forward& forward, KvCache& cache,
                                          std::span<const TokenId> ids, std::int32_t loops,
                                          std::span<const float> states,
-                                         std::span<const float> kept) {
+                                         std::span<const float> injected) {
   const auto length = static_cast<std::int64_t>(ids.size());
   const auto hidden = static_cast<std::size_t>(forward.model().config().hidden);
   const std::int64_t chunk = std::min(forward.max_rows(), forward.slots());
@@ -145,7 +145,7 @@ std::span<const float> run_missing_loops(Forward& forward, KvCache& cache,
     }
     const auto first = static_cast<std::size_t>(begin) * hidden, count = rows.size() * hidden;
     forward.restore(rows, states.subspan(first, count),
-                    kept.empty() ? kept : kept.subspan(first, count));
+                    injected.empty() ? injected : injected.subspan(first, count));
     while (rows.front().loop < forward.plan().loops) forward.pass(rows);
     const auto last = static_cast<std::int32_t>(rows.size()) - 1;
     const bool final_chunk = end == length;
@@ -164,9 +164,9 @@ void ResumeHandle::save(const std::string& path) const {
       {"states", TensorType::f32, {length, hidden}},
   };
   std::vector<std::span<const std::byte>> parts = {bytes_of(ids_), bytes_of(states_)};
-  if (!kept_.empty()) {
+  if (!injected_.empty()) {
     plans.push_back({"kept", TensorType::f32, {length, hidden}});
-    parts.push_back(bytes_of(kept_));
+    parts.push_back(bytes_of(injected_));
   }
   plans.push_back(
       {"kv", TensorType::u8, {shape_.planes, shape_.kv_heads, shape_.tiles, shape_.tile_bytes}});
@@ -228,9 +228,9 @@ ResumeHandle ResumeHandle::open(const std::string& path) {
   };
   add(file.at("ids"));
   add(file.at("states"));
-  if (const TensorView* kept = file.find("kept")) {
-    handle.kept_ = copied<float>(*kept);
-    add(*kept);
+  if (const TensorView* injected = file.find("kept")) {
+    handle.injected_ = copied<float>(*injected);
+    add(*injected);
   }
   const TensorView& kv = file.at("kv");
   add(kv);

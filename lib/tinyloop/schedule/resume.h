@@ -14,8 +14,8 @@
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/kv/cache_identity.h"
 #include "tinyloop/kv/kv_cache.h"
-#include "tinyloop/schedule/request.h"
 #include "tinyloop/schedule/prefill.h"
+#include "tinyloop/schedule/request.h"
 #include "tinyloop/token.h"
 
 namespace tinyloop {
@@ -25,17 +25,19 @@ namespace tinyloop {
 void check_resumable(Forward& forward);
 
 // Keeps what a run with more loops needs to go on, of the rows that have done all loops: appended
-// to `states` and `kept`, which must outlive it (see Forward::states() and kept()).
-PrefillHooks keeping_states(Forward& forward, std::vector<float>& states, std::vector<float>& kept);
+// to `states` and `kept`, which must outlive it (see Forward::states() and injected()).
+PrefillHooks keeping_states(Forward& forward, std::vector<float>& states,
+                            std::vector<float>& injected);
 
 // Takes the first prompt positions, whose K and V of `loops` loops are in the cache's planes, to
-// the forward pass's last loop. states, kept: [ids][hidden] after those loops, as Forward::states()
-// and kept() give them. There is room for ids.size() positions, none of them committed; afterwards
-// they are. Returns the last position's logits, valid until the forward pass's next call.
+// the forward pass's last loop. states, injected: [ids][hidden] after those loops, as
+// Forward::states() and injected() give them. There is room for ids.size() positions, none of them
+// committed; afterwards they are. Returns the last position's logits, valid until the forward
+// pass's next call.
 std::span<const float> run_missing_loops(Forward& forward, KvCache& cache,
                                          std::span<const TokenId> ids, std::int32_t loops,
                                          std::span<const float> states,
-                                         std::span<const float> kept);
+                                         std::span<const float> injected);
 
 class ResumeHandle {
  public:
@@ -65,10 +67,10 @@ class ResumeHandle {
 
   CacheIdentity identity_;
   std::vector<TokenId> ids_;
-  std::vector<float> states_;  // [ids][hidden]
-  std::vector<float> kept_;    // [ids][hidden], or empty: what every loop reads again
-  SnapshotShape shape_;        // of prelude and core planes
-  std::vector<std::byte> kv_;  // [planes][kv_heads][tiles][tile_bytes]
+  std::vector<float> states_;    // [ids][hidden]
+  std::vector<float> injected_;  // [ids][hidden], or empty: what every loop reads again
+  SnapshotShape shape_;          // of prelude and core planes
+  std::vector<std::byte> kv_;    // [planes][kv_heads][tiles][tile_bytes]
 };
 
 // decode()'s reading of the prompt by resume(), for DecodeRequest::read_prompt. The handle must

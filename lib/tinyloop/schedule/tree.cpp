@@ -24,12 +24,12 @@ struct Leaf {
 class Tree {
  public:
   Tree(Forward& forward, KvCache& cache, const Sampler& sampler, const DecodeRequest& request,
-       const Schedule& schedule)
+       const Speculation& speculation)
       : cache_(cache),
-        schedule_(schedule),
+        schedule_(speculation),
         vocab_(static_cast<std::size_t>(forward.model().config().vocab)),
         stream_(forward, sampler, request),
-        rows_(forward, request.exit, stream_.stats(), schedule.rows(forward.plan().loops)) {}
+        rows_(forward, request.exit, stream_.stats(), speculation.rows(forward.plan().loops)) {}
 
   Answer run() {
     if (stream_.ended()) return stream_.finish();
@@ -86,7 +86,7 @@ class Tree {
           cache = leaf.cache.get();
         }
         Row row{cache, position, ids[i], static_cast<std::int32_t>(round_.size()), 0};
-        if (i == 0 && level < branches_.size()) row.also = branches_[level];
+        if (i == 0 && level < branches_.size()) row.branch_caches = branches_[level];
         round_.push_back(rows_.at(row));
       }
       const std::span<LiveRow> newest = std::span(round_).subspan(chain_.back());
@@ -132,7 +132,7 @@ class Tree {
   }
 
   KvCache& cache_;
-  const Schedule schedule_;
+  const Speculation schedule_;
   std::size_t vocab_;
   AnswerStream stream_;
   LiveRows rows_;
@@ -148,8 +148,8 @@ class Tree {
 }  // namespace
 
 Answer speculate_tree(Forward& forward, KvCache& cache, const Sampler& sampler,
-                      const DecodeRequest& request, const Schedule& schedule) {
-  return Tree(forward, cache, sampler, request, schedule).run();
+                      const DecodeRequest& request, const Speculation& speculation) {
+  return Tree(forward, cache, sampler, request, speculation).run();
 }
 
 }  // namespace tinyloop

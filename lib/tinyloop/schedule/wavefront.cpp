@@ -14,11 +14,11 @@ namespace {
 class Wavefront {
  public:
   Wavefront(Forward& forward, KvCache& cache, const Sampler& sampler, const DecodeRequest& request,
-            const Schedule& schedule)
+            const Speculation& speculation)
       : cache_(cache),
         vocab_(static_cast<std::size_t>(forward.model().config().vocab)),
-        draft_loops_(schedule.draft_loops),
-        lanes_(schedule.rows(forward.plan().loops)),
+        draft_loops_(speculation.draft_loops),
+        lanes_(speculation.rows(forward.plan().loops)),
         stream_(forward, sampler, request),
         rows_(forward, request.exit, stream_.stats(), lanes_) {}
 
@@ -108,8 +108,8 @@ class Wavefront {
 }  // namespace
 
 Answer speculate_wavefront(Forward& forward, KvCache& cache, const Sampler& sampler,
-                           const DecodeRequest& request, const Schedule& schedule) {
-  return Wavefront(forward, cache, sampler, request, schedule).run();
+                           const DecodeRequest& request, const Speculation& speculation) {
+  return Wavefront(forward, cache, sampler, request, speculation).run();
 }
 
 }  // namespace tinyloop

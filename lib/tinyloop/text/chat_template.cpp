@@ -99,8 +99,7 @@ constexpr std::string_view kLlama3 =
     "{%setcontent=\"<|start_header_id|>\"+message[\"role\"]+\"<|end_header_id|>\n\n\"+"
     "message[\"content\"]|trim+\"<|eot_id|>\"%}{%ifloop.index0==0%}"
     "{%setcontent=bos_token+content%}{%endif%}{{content}}{%endfor%}";
-constexpr std::string_view kLlama3Ask =
-    "{{\"<|start_header_id|>assistant<|end_header_id|>\n\n\"}}";
+constexpr std::string_view kLlama3Ask = "{{\"<|start_header_id|>assistant<|end_header_id|>\n\n\"}}";
 
 bool is_chatml(std::string_view rest, std::string& system) {
   if (!rest.starts_with(kLoop)) return false;
@@ -137,8 +136,7 @@ std::string unescaped(std::string_view text) {
     }
     const char next = i + 1 < text.size() ? text[i + 1] : 0;
     if (next != 'n' && next != 't' && next != '\\') {
-      throw Error(ErrorKind::usage,
-                  "--template: after a backslash n, t or another one is needed");
+      throw Error(ErrorKind::usage, "`template`: after a backslash n, t or another one is needed");
     }
     out += next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
     ++i;
@@ -169,7 +167,7 @@ ChatTemplate ChatTemplate::choose(std::string_view name, const Vocabulary& vocab
     const std::string own = squeezed(vocabulary.chat_template);
     if (own.empty()) {
       throw Error(ErrorKind::usage,
-                  "--template auto: there is no template beside the vocabulary; name one");
+                  "`template` auto: there is no template beside the vocabulary; name one");
     }
     if (is_chatml(own, chosen.system_)) {
       chosen.kind_ = Kind::chatml;
@@ -177,7 +175,7 @@ ChatTemplate ChatTemplate::choose(std::string_view name, const Vocabulary& vocab
       chosen.kind_ = Kind::llama3;
     } else {
       throw Error(ErrorKind::usage,
-                  "--template auto: the model's own template, \"{}\", is neither chatml nor "
+                  "`template` auto: the model's own template, \"{}\", is neither chatml nor "
                   "llama3; name one, or prefix=TEXT,suffix=TEXT",
                   excerpt(vocabulary.chat_template));
     }
@@ -187,7 +185,7 @@ ChatTemplate ChatTemplate::choose(std::string_view name, const Vocabulary& vocab
     chosen.kind_ = Kind::llama3;
   } else {
     throw Error(ErrorKind::usage,
-                "--template '{}': is none of auto, chatml, llama3, prefix=TEXT,suffix=TEXT",
+                "`template` '{}': is none of auto, chatml, llama3, prefix=TEXT,suffix=TEXT",
                 excerpt(name));
   }
   const std::vector<std::string_view> marks =
@@ -197,7 +195,7 @@ ChatTemplate ChatTemplate::choose(std::string_view name, const Vocabulary& vocab
                                           "<|end_header_id|>", "<|eot_id|>"};
   for (const std::string_view mark : marks) {
     if (vocabulary.find_added(mark) == nullptr) {
-      throw Error(ErrorKind::usage, "--template {}: the vocabulary has no token {}", name, mark);
+      throw Error(ErrorKind::usage, "`template` {}: the vocabulary has no token {}", name, mark);
     }
   }
   return chosen;
