@@ -215,10 +215,10 @@ void check_states(Options& options) {
   };
   exclude(!options.resume.empty() && !options.save_state.empty(), "--save-state",
           "a resumed prompt is not read anew");
-  exclude(!options.pool.empty(), "--pool", "a pool's entries do not keep the states of all rows");
-  exclude(options.samples > 1, "--samples", "the state of one run is kept or gone on from");
+  exclude(!options.pool.empty(), "--pool", "pool entries do not hold the states of all rows");
+  exclude(options.samples > 1, "--samples", "a state belongs to one answer");
   exclude(options.stream && !options.save_state.empty(), "--stream",
-          "a state is of one prompt, and a stream may have any number of them");
+          "a state holds one prompt, a stream may bring any number");
   exclude(!options.input.files.empty() && !options.resume.empty(), "a FILE",
           "the prompt is in the saved state");
   exclude(options.input.format_given() && !options.resume.empty(), "--input-format",
@@ -294,7 +294,7 @@ int run(Options& options) {
   } else if (!options.stream) {
     lines = options.input.read_all(limits);
     if (!options.save_state.empty() && lines.size() != 1) {
-      throw Error(ErrorKind::usage, "--save-state: {} prompts, but a state is of one",
+      throw Error(ErrorKind::usage, "--save-state: there are {} prompts, a state holds one",
                   lines.size());
     }
   }

@@ -20,10 +20,10 @@
 #include "streams.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/pool/prefix_pool.h"
 #include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/schedule/resume.h"
 
 namespace {
@@ -109,8 +109,7 @@ int register_all(Options& options) {
   const LoopPlan plan = options.loop.plan(config);
   if (options.resumable && plan.stored_hidden != HiddenMode::none) {
     throw Error(ErrorKind::usage,
-                "--resumable and {} exclude each other: what is to be gone on from keeps keys and "
-                "values",
+                "--resumable needs stored keys and values; {} stores layer inputs",
                 options.loop.storage_setting());
   }
   InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);

@@ -257,7 +257,7 @@ TEST_CASE("hits, crops and misses of a pool are counted, here and there") {
   CHECK(without.stats.warning != "");
 }
 
-TEST_CASE("of a shared prefix and a pool's entry the longer one is gone on from") {
+TEST_CASE("a job begins with the longer of a shared prefix and a pool entry") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;

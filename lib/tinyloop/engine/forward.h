@@ -45,9 +45,9 @@ class Forward {
 
   const Model& model() const { return model_; }
   const LoopPlan& plan() const { return plan_; }
-  // Of the initial states, "" where they are not free.
+  // What the initial states are known by; empty where the model fixes them.
   const std::string& initial_identity() const { return initial_states_.identity(); }
-  // Throws Error(usage) where no row can enter at the position: initial states of a file end.
+  // Throws Error(usage) where no row can enter: the initial states of a file end before `position`.
   void check_position(std::int64_t position) const { initial_states_.check(position); }
   Ops& ops() { return ops_; }
   std::int32_t max_rows() const { return max_rows_; }

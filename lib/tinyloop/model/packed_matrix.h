@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The packed layout of weight matrices, in which a vector lane is an output: panels of 16 rows of W.
-// Packing happens once, at conversion, on the host. Reading in anger is in cpu/kernels and cuda/.
+// Packing happens once, at conversion, on the host. Reading at speed: cpu/kernels and cuda/.
 //
 //   y[T][n] = x[T][k] * W[n][k]^T          panels = ceil(n / 16), rows beyond n are zero
 //   f32 f16 bf16   data [panels][k][16]

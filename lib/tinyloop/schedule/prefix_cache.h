@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A prefix held in memory: computed once, gone on from as often as wanted. Not on disk: that is
+// A prefix held in memory: computed once, continued as often as wanted. Not on disk: that is
 // pool/prefix_pool with schedule/pooled_prompt.
 #pragma once
 

@@ -42,7 +42,7 @@ void check_resumable(Forward& forward) {
                 config.family);
   }
   if (forward.plan().stored_hidden != HiddenMode::none) {
-    throw Error(ErrorKind::usage, "a state keeps keys and values, not the inputs that {} stores",
+    throw Error(ErrorKind::usage, "a state holds keys and values; {} stores layer inputs",
                 name_of(forward.plan().stored_hidden));
   }
 }
