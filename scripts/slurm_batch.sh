@@ -50,6 +50,10 @@ case " ${*:3} " in
 esac
 for option in "${@:3}"; do
   case $option in
+    "$2" | "$2".*)
+      echo "slurm_batch.sh: $option: names beginning with $2. are those of the shards, which are removed" >&2
+      exit 2
+      ;;
     -o* | --output | --output=* | --shard | --shard=* | --continue | --keep-journal | --merge | --merge=*)
       echo "slurm_batch.sh: $option: is given to each shard by this script" >&2
       exit 2

@@ -20,12 +20,12 @@
 #include "tinyloop/batch/generate_batch.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/json_object.h"
 #include "tinyloop/files/record_journal.h"
 #include "tinyloop/parse_number.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "tinyloop/engine/run_identity.h"
 
 namespace {
 
@@ -184,8 +184,10 @@ int merge(Options& options, Forward& forward, const BatchOptions& batch) {
     const std::string name = name_of_journal(i);
     RecordJournal& journal = *journals.emplace_back(std::make_unique<RecordJournal>(name));
     if (!journal.found()) throw Error(ErrorKind::usage, "{}: the shard has not begun", name);
-    if (i == 0) options.go_on = true;  // its seed is taken over
-    take_over(journal, options);
+    if (i == 0) {
+      options.go_on = true;
+      take_over(journal, options);  // its seed, which then must be that of all
+    }
     const LineShare share{i, options.merge};
     BatchOptions own = batch;
     own.sampling = options.sampling.options();

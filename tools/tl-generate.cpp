@@ -195,7 +195,9 @@ void answer_line(Options& options, Engine& engine, const TokenLine& line, std::i
   PooledPrompt prompt(engine.forward, engine.kv, line.ids, options.loop.prefill_chunk, use);
   // All samples continue one prompt: it is read once, but for its last id, and its keys and values
   // are shared.
-  if (options.samples > 1) prompt.share();
+  const std::int64_t wanted =
+      line.max_tokens.value_or(options.stop.rules(engine.forward.model().config()).max_tokens);
+  if (options.samples > 1 && wanted > 0) prompt.share();
   for (std::int64_t sample = 0; sample < options.samples; ++sample) {
     answer_one(options, engine, prompt, {line, sample, seed + static_cast<std::uint64_t>(sample)});
   }

@@ -151,3 +151,17 @@ tail -n 1 whole.journal >>doubled.journal
 sed -i "1,\$ s/^$/&/" doubled.journal
 ends 0 tl-batch "${options[@]}" --continue -o doubled in
 same wanted doubled
+
+# What this script makes and removes is no input.
+for name in answers.0.log answers.merge.log answers.1 answers; do
+  cp in $name
+  ends 2 "$slurm" 2 answers "${options[@]}" $name
+  same in $name
+  rm $name
+done
+
+# Shards that drew their own seeds are not one run.
+for i in 0 1; do tl-batch -m "$MODELS/m.tinyloop" -n 5 --keep-journal --shard $i/2 -o drawn.$i in; done
+ends 2 tl-batch -m "$MODELS/m.tinyloop" -n 5 --merge 2 -o drawn in
+holds err "drawn.1.journal: --seed was '"
+[ ! -e drawn ] || fail 'merged two seeds'

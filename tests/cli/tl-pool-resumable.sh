@@ -37,4 +37,4 @@ printf '%s\n' ' "resumable":false' '--resumable "resumable":true' ' "resumable":
 same story told
 refused 2 '--resumable: ' tl-pool-register --pool pool -m "$MODELS/relaxed.tinyloop" --resumable entry
 holds err 'alpha / loops'
-refused 2 '--resumable and --kv h8 exclude each other' tl-pool-register --pool pool -m "$model" --kv h8 --resumable entry
+refused 2 '--resumable needs stored keys and values; --kv h8 stores layer inputs' tl-pool-register --pool pool -m "$model" --kv h8 --resumable entry

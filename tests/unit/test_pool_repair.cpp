@@ -183,6 +183,9 @@ TEST_CASE("settings that cannot be read: nothing is evicted, nothing written ove
       {holding(good + "x"), true},
       {holding(std::string("\xff\0\x01{", 4)), true},
       {holding(R"({"format":0,"capacity":4,"max_bytes":0,"policy":"lru"})"), true},
+      {holding(R"({"format":1,"capacity":1.5,"max_bytes":0,"policy":"lru"})"), true},
+      {holding(R"({"format":1,"capacity":9,"max_bytes":1.5,"policy":"lru"})"), true},
+      {holding(R"({"format":1.9,"capacity":1,"max_bytes":0,"policy":"lru"})"), true},
       {holding(R"({"format":1,"capacity":-1,"max_bytes":0,"policy":"lru"})"), true},
       {holding(R"({"format":1,"capacity":4,"max_bytes":0,"policy":"new"})"), true},
       {[&] { std::filesystem::create_symlink("pool.json", path); }, true},
@@ -249,6 +252,20 @@ TEST_CASE("a folder of somebody else's is no pool, and nothing is written into i
     ++names;
   }
   CHECK(names == 1);
+}
+
+TEST_CASE("files of somebody else's with a pool's names stay what they are") {
+  for (const std::string name : {"pool.json", "uses.log", "uses.sum"}) {
+    for (const std::string text : {R"({"name":"my app","workers":8})", "not json at all", "[1,2]"}) {
+      const TemporaryFolder folder;
+      std::ofstream(folder.file(name)) << text;
+      std::ofstream(folder.file("main.c")) << "int main;";
+      PrefixPool pool(folder.path(), identity());
+      CHECK_THROWS_AS(pool.prepare(), Error);
+      CHECK_THROWS_AS(pool.prepare(PoolSettings{}), Error);
+      CHECK(content(folder.file(name)) == text);
+    }
+  }
 }
 
 TEST_CASE("names that only look like a pool's make none, and none of them is removed") {

@@ -124,5 +124,22 @@ TEST_CASE("what lies beside the file is read with it") {
                     (folder.file("tokenizer_config.json") + ": eos_token: \"</s>\" is no token").c_str());
 }
 
+TEST_CASE("deep nesting is refused before anything is built of it") {
+  for (const int levels : {60, 20000}) {
+    std::string normalizer = R"({"type":"NFC"})", opened, closed;
+    for (int i = 0; i < levels; ++i) {
+      opened += R"({"type":"Sequence","normalizers":[)";
+      closed += "]}";
+    }
+    Json json = good();
+    json["normalizer"] = "HERE";
+    std::string text = json.dump();
+    const std::string here = "\"HERE\"";
+    text.replace(text.find(here), here.size(), opened + normalizer + closed);
+    CHECK_THROWS_WITH_AS(parse_tokenizer_json(text, "it.json"),
+                         "it.json: is nested deeper than 100 levels", Error);
+  }
+}
+
 }  // namespace
 }  // namespace tinyloop

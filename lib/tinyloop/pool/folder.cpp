@@ -128,6 +128,18 @@ std::optional<std::string> read_settings(const std::string& path) {
   return text;
 }
 
+// Whether the file says the settings of a pool, of this or a newer program's.
+bool has_settings(const std::string& path) {
+  try {
+    const auto text = read_settings(path);
+    if (!text) return false;
+    const nlohmann::json json = nlohmann::json::parse(*text);
+    return json.is_object() && json.contains("format") && json["format"].is_number_integer();
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 void sweep_folder(const std::string& path) {
   std::vector<std::string> names;
   for_each_name(path, [&](std::string_view name) {
@@ -160,15 +172,20 @@ void PoolFolder::create() const { make_folder(path_); }
 void PoolFolder::create(const std::string& identity) const { make_folder(identity_path(identity)); }
 
 void PoolFolder::require_ours() const {
-  bool ours = false, empty = true;
+  // Entries or sound settings are certain. Without them names decide, which others may use too, so
+  // there must be no other.
+  bool ours = false, others = false;
   std::vector<std::string> names;
   const int error = for_each_name(path_, [&](std::string_view name) { names.emplace_back(name); });
   for (const std::string& name : names) {
-    ours = ours || name == kSettings || name == "uses.log" || name == "uses.sum" ||
-           (is_identity(name) && has_entries(name));
-    empty = empty && (name == "." || name == ".." || is_temporary(name));
+    const bool identity =
+        is_identity(name) && ::access((path_ + "/" + name + "/.").c_str(), F_OK) == 0;
+    ours = ours || (identity && has_entries(name));
+    others = others || !(name == "." || name == ".." || name == kSettings || name == "uses.log" ||
+                         name == "uses.sum" || is_temporary(name));
   }
-  if (error == 0 && !ours && !empty) {
+  if (error == 0 && !ours && others) ours = has_settings(settings_path());
+  if (error == 0 && !ours && others) {
     throw Error(ErrorKind::usage,
                 "{}: is not a pool: it has no {}; a new pool needs an empty folder", path_,
                 kSettings);
@@ -232,7 +249,10 @@ FoundSettings PoolFolder::settings() const {
       settings.capacity = json.at("capacity").get<std::int64_t>();
       settings.max_bytes = json.at("max_bytes").get<std::int64_t>();
       settings.policy = parse_policy(json.at("policy").get<std::string>());
-      sound = settings.capacity >= 0 && settings.max_bytes >= 0;
+      // The library would make an integer of 1.5.
+      sound = json.at("format").is_number_integer() && json.at("capacity").is_number_integer() &&
+              json.at("max_bytes").is_number_integer() && settings.capacity >= 0 &&
+              settings.max_bytes >= 0;
     }
   } catch (const std::exception&) {
   }

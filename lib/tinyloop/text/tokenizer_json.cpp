@@ -20,12 +20,20 @@ using Json = nlohmann::json;
 constexpr std::int64_t kLargestFile = std::int64_t{256} << 20;
 constexpr std::int64_t kLargestTemplate = std::int64_t{1} << 20;
 constexpr std::int64_t kGreatestId = (1 << 24) - 1;
+constexpr int kDeepest = 100;
 constexpr std::size_t kMostWithout = 65536;  // ids without a token that even a small file may have
 
 Json parse_object(std::string_view text, const std::string& where) {
   Json json;
   // The JSON reader takes a NUL for the end and leaves the rest unread.
-  if (text.find('\0') == std::string_view::npos) json = Json::parse(text, nullptr, false);
+  // What is built of a text and gone through calls itself for each level.
+  const auto not_too_deep = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > kDeepest) {
+      throw Error(ErrorKind::data, "{}: is nested deeper than {} levels", where, kDeepest);
+    }
+    return true;
+  };
+  if (text.find('\0') == std::string_view::npos) json = Json::parse(text, not_too_deep, false);
   if (!json.is_object()) throw Error(ErrorKind::data, "{}: is not a JSON object", where);
   return json;
 }
