@@ -268,6 +268,33 @@ TEST_CASE("files of somebody else's with a pool's names stay what they are") {
   }
 }
 
+TEST_CASE("a link in a pool's folder is replaced or refused, what it leads to stays") {
+  const TemporaryFolder folder;
+  const TemporaryFolder elsewhere;
+  const std::string victim = elsewhere.file("victim");
+  PrefixPool pool(folder.path(), identity());
+  pool.prepare();
+  publish(pool, entry_ids(0));
+  const std::string order = pool.folder().order_path(pool.identity().folder());
+  for (const std::string& path :
+       {folder.file("pool.json"), folder.file("uses.sum"), folder.file("uses.log"), order}) {
+    CAPTURE(path);
+    std::ofstream(victim) << "dear";
+    std::filesystem::remove(path);
+    std::filesystem::create_symlink(victim, path);
+    try {
+      pool.prepare(PoolSettings{});
+      publish(pool, entry_ids(1));
+      pool.touch(key_of(identity(), entry_ids(0)));
+      evict_now(pool.folder(), {1, -1, EvictionPolicy::lru});
+    } catch (const Error&) {
+    }
+    CHECK(content(victim) == "dear");
+    std::filesystem::remove(path);
+    pool.prepare(PoolSettings{});
+  }
+}
+
 TEST_CASE("names that only look like a pool's make none, and none of them is removed") {
   const TemporaryFolder folder;
   const std::string hash(32, 'a');

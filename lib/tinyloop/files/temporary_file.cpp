@@ -45,7 +45,8 @@ std::string follow_links(const std::string& path) {
   return path;
 }
 
-AtomicFile::AtomicFile(std::string path, bool shared) : path_(std::move(path)), final_(follow_links(path_)) {
+AtomicFile::AtomicFile(std::string path, bool shared)
+    : path_(std::move(path)), final_(shared ? path_ : follow_links(path_)) {
   if (path_.empty()) throw Error(ErrorKind::io, "the name of the output file is empty");
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0) {
@@ -165,7 +166,7 @@ void AtomicFile::sync_folder() const {
 
 void AtomicFile::take_mode_of_replaced() const {
   struct stat status {};
-  if (::stat(final_.c_str(), &status) != 0) return;
+  if (::lstat(final_.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
   // Only root may give a file away; a member of the group may keep that. What the mode grants to
   // an owner or a group is not for others.
   if (::fchown(descriptor_, status.st_uid, status.st_gid) != 0) {

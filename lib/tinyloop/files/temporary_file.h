@@ -27,7 +27,8 @@ class AtomicFile {
   // the one that it replaces and, where that is allowed, its owner. Throws Error(io) naming `path`
   // and the cause, also where `path` is a folder, device or pipe (renaming over /dev/null would
   // remove it), or a file that this user may not write. `shared`: whoever may write in the folder
-  // may replace it all the same.
+  // may replace it all the same, and a link there is replaced, not followed: another user may have
+  // put it there.
   explicit AtomicFile(std::string path, bool shared = false);
   ~AtomicFile();  // without commit(): closes and removes the temporary file
   AtomicFile(const AtomicFile&) = delete;

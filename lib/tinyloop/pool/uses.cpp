@@ -160,7 +160,7 @@ void add_log(PoolCounts& counts, std::string_view text) {
 void PoolUses::append(const std::string& line) const {
   const std::string path = log_path();
   const int file =
-      ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+      ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0666);
   if (file < 0) fail(path, errno);
   const Locked locked =
       lock(file, held_ ? 1 : kAppendTries);  // a stopped process must not stop all
@@ -213,7 +213,8 @@ PoolCounts PoolUses::read() const {
 
 PoolUses::Lock::Lock(const PoolUses& uses) : uses_(uses) {
   const std::string path = uses.log_path();
-  log_ = ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+  log_ =
+      ::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW, 0666);
   if (log_ < 0) fail(path, errno);
   if (lock(log_, uses.held_ ? 1 : kLockTries) != Locked::no) return;
   uses.held_ = true;
