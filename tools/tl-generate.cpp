@@ -193,8 +193,8 @@ void answer_line(Options& options, Engine& engine, const TokenLine& line, std::i
   PoolUse use;
   if (engine.pool) use = {&*engine.pool, !options.no_crop, options.pool_add};
   PooledPrompt prompt(engine.forward, engine.kv, line.ids, options.loop.prefill_chunk, use);
-  // All samples continue one prompt: it is read once, but for its last id, and its keys and values
-  // are shared.
+  // All samples continue one prompt: it is read once, and its keys and values and the vector that
+  // the head multiplies are shared.
   const std::int64_t wanted =
       line.max_tokens.value_or(options.stop.rules(engine.forward.model().config()).max_tokens);
   if (options.samples > 1 && wanted > 0) prompt.share();
