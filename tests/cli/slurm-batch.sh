@@ -148,9 +148,13 @@ same wanted whole
 # A line of a journal that somebody doubled by hand is one record, also where the order does not matter.
 cp whole.journal doubled.journal
 tail -n 1 whole.journal >>doubled.journal
-sed -i "1,\$ s/^$/&/" doubled.journal
 ends 0 tl-batch "${options[@]}" --continue -o doubled in
 same wanted doubled
+tl-batch "${options[@]}" --unordered --keep-journal -o loose in
+rm loose
+tail -n 1 loose.journal >line && cat line >>loose.journal
+ends 0 tl-batch "${options[@]}" --unordered --continue -o loose in
+sort wanted >sorted && sort loose >got && same sorted got
 
 # What this script makes and removes is no input.
 for name in answers.0.log answers.merge.log answers.1 answers; do
