@@ -12,8 +12,8 @@
 namespace tinyloop::cli {
 
 void VocabularyOptions::add(CLI::App& app) {
-  CLI::Option* from_model = names_source(app.add_option(
-      "-m,--model", model, "The model, a .tinyloop file that has a vocabulary"));
+  CLI::Option* from_model = names_source(
+      app.add_option("-m,--model", model, "The model, a .tinyloop file that has a vocabulary"));
   from_model->type_name("MODEL");
   names_source(app.add_option("--tokenizer", tokenizer,
                               "A tokenizer.json, in place of a model's vocabulary"))
@@ -22,18 +22,17 @@ void VocabularyOptions::add(CLI::App& app) {
 
 Vocabulary VocabularyOptions::load() const {
   if (model.empty() == tokenizer.empty()) {
-    throw Error(ErrorKind::usage, "{}", model.empty()
-                                            ? "a vocabulary is needed: --model or --tokenizer"
-                                            : "--model and --tokenizer exclude each other");
+    throw Error(ErrorKind::usage, "{}",
+                model.empty() ? "a vocabulary is needed: --model or --tokenizer"
+                              : "--model and --tokenizer exclude each other");
   }
   return model.empty() ? read_tokenizer_json(tokenizer) : load_vocabulary(model);
 }
 
 void TextFiles::add(CLI::App& app, const std::string& description) {
-  names_source(app.add_option(
-                   "FILE", files,
-                   fmt::format("{}, - for standard input; without FILE: standard input",
-                               description)))
+  names_source(app.add_option("FILE", files,
+                              fmt::format("{}, - for standard input; without FILE: standard input",
+                                          description)))
       ->type_name("");
 }
 

@@ -30,7 +30,8 @@ struct Options {
   bool jsonl = false, offsets = false;
 };
 
-// The object with its text in the place of the ids; one without ids, such as an error record, stays.
+// The object with its text in the place of the ids; one without ids, such as an error record,
+// stays.
 std::string record(const Options& options, const cli::TextFiles::Line& line,
                    Detokenizer& detokenizer) {
   const std::vector<JsonField> fields = split_json_object(line.text, line.where);
@@ -110,10 +111,10 @@ int main(int argc, char** argv) {
   app.add_flag("--jsonl", options.jsonl,
                "JSON Lines in and out: tokens become text, other fields stay");
   app.add_flag("--special", options.text.special, "Write control tokens by their names");
-  app.add_flag("--bytes", options.text.bytes,
-               "Write what is no UTF-8 as it is, not as U+FFFD");
-  app.add_flag("--offsets", options.offsets,
-               "Where each token's text begins, in bytes, in place of the text (with --jsonl: too)");
+  app.add_flag("--bytes", options.text.bytes, "Write what is no UTF-8 as it is, not as U+FFFD");
+  app.add_flag(
+      "--offsets", options.offsets,
+      "Where each token's text begins, in bytes, in place of the text (with --jsonl: too)");
   options.output.add(app);
   return cli::run(app, argc, argv, [&] { return detokenize(options); });
 }
