@@ -38,24 +38,24 @@ std::int64_t available_memory() {
 
 void BatchFlags::add(CLI::App& app) {
   app.add_option("--lanes", lanes_,
-                 "Sequences that advance together, or auto: as many as --memory allows")
+                 "Number of sequences that advance together, or auto: as many as --memory allows")
       ->type_name("N")
       ->default_str(lanes_);
   app.add_option("--memory", memory_,
-                 "Bytes of keys and values at most, such as 8G; default: no limit, with --lanes "
-                 "auto half of what is available")
+                 "Maximum bytes of keys and values, such as 8G; default: no limit, with --lanes "
+                 "auto half of the available memory")
       ->type_name("BYTES");
   app.add_option("--schedule", schedule_,
-                 "Whether a free place waits for all lanes to end or is filled at once")
+                 "Whether a free lane is filled at once or waits for all lanes to finish")
       ->check(CLI::IsMember({"lockstep", "continuous"}))
       ->type_name("SCHEDULE")
       ->default_str(schedule_);
   app.add_option("--group", group_,
-                 "Which jobs run next to each other and share what they have in common")
+                 "Which jobs run next to each other and share their common prefix")
       ->check(CLI::IsMember({"prefix", "key", "none"}))
       ->type_name("BY")
       ->default_str(group_);
-  app.add_option("--shard", shard_, "Only every n-th line, from the one with number i + 1 on")
+  app.add_option("--shard", shard_, "Answer only every N-th line, starting with line I + 1")
       ->type_name("I/N");
 }
 

@@ -48,7 +48,7 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& va
     for (const std::string_view word : split_list(text)) {
       values.push_back(parse(word, name));
       if (std::count(values.begin(), values.end(), values.back()) > 1) {
-        throw Error(ErrorKind::usage, "{}: '{}' is there twice", name, word);
+        throw Error(ErrorKind::usage, "{}: duplicate value '{}'", name, word);
       }
     }
   };

@@ -151,9 +151,9 @@ int show(Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Shows what a prefix pool holds.", "tl-pool-list");
+  CLI::App app("Lists what a prefix pool holds.", "tl-pool-list");
   cli::add_pool(app, options.pool, "The pool's folder")->required();
-  app.add_flag("--json", options.json, "One JSON object");
+  app.add_flag("--json", options.json, "Write one JSON object");
   app.add_flag("--verify", options.verify,
                "Check every byte; exit status 1 if anything is damaged");
   options.output.add(app);

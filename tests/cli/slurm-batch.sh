@@ -116,8 +116,8 @@ will_not() { # TEXT COMMAND...
   holds err "$1"
   [ ! -e part ] || fail "merged: $*"
 }
-will_not 'part.3.journal: is not there' tl-batch "${options[@]}" --merge 4 -o part in
-will_not "--shard was '0/3' when it was begun, and is '0/2' now" tl-batch "${options[@]}" --merge 2 -o part in
+will_not 'part.3.journal: does not exist' tl-batch "${options[@]}" --merge 4 -o part in
+will_not "--shard was '0/3' when the run started and is '0/2' now" tl-batch "${options[@]}" --merge 2 -o part in
 will_not "--top-k was '50'" tl-batch "${options[@]}" --top-k 3 --merge 3 -o part in
 cp in more && echo 5 >>in
 will_not 'line 11 of the input is not answered' tl-batch "${options[@]}" --merge 3 -o part in

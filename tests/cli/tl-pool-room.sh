@@ -18,12 +18,12 @@ state pool >before
 # The limit and all that is given with it, the place and what is needed; a later line of several, too.
 cat short long >both
 refused 1 "both:4: its entry takes " "${register[@]}" --max-bytes $((one + 100)) both
-holds err "bytes, and --max-bytes is $((one + 100)); nothing was changed"
+holds err "bytes, but --max-bytes is $((one + 100)); nothing was changed"
 unchanged --max-bytes
 needed=$(grep -o 'takes [0-9]*' err | cut -d ' ' -f 2)
-refused 1 "both:4: its entry takes $needed bytes, and --max-bytes is 20480;" "${register[@]}" --capacity 1 --policy cost --max-bytes 20K both
+refused 1 "both:4: its entry takes $needed bytes, but --max-bytes is 20480;" "${register[@]}" --capacity 1 --policy cost --max-bytes 20K both
 unchanged several options
-refused 1 "short:1: its entry takes $one bytes, and --max-bytes is $((one - 1));" "${register[@]}" --max-bytes $((one - 1)) short
+refused 1 "short:1: its entry takes $one bytes, but --max-bytes is $((one - 1));" "${register[@]}" --max-bytes $((one - 1)) short
 unchanged 'an entry that is there'
 refused 1 "standard input:1: its entry takes " "${register[@]}" --max-bytes 1 - <long
 refused 1 'nothing was changed' tl-pool-register --pool new -m "$model" --max-bytes 10K long
@@ -43,7 +43,7 @@ unchanged --resumable
 # A limit that the pool has already.
 "${register[@]}" --max-bytes $((3 * one)) short >/dev/null
 state pool >before
-refused 1 "both:4: its entry takes $needed bytes, and the pool may hold (see --max-bytes) $((3 * one)); nothing was changed" "${register[@]}" both
+refused 1 "both:4: its entry takes $needed bytes, but the pool's --max-bytes is $((3 * one)); nothing was changed" "${register[@]}" both
 unchanged 'its own limit'
 refused 1 'nothing was changed' "${register[@]}" --capacity 2 both
 unchanged --capacity

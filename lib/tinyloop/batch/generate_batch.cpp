@@ -58,8 +58,8 @@ void check(Forward& forward, const BatchOptions& options) {
   validate(options.sampling, config.vocab);
   if (forward.plan().kv_slots > 0) {
     throw Error(ErrorKind::usage,
-                "a batch and `kv_slots` exclude each other: prompts are read with planes of their "
-                "own for each loop");
+                "a batch and `kv_slots` exclude each other: prompts are read with separate planes "
+                "for each loop");
   }
   if (options.pool != nullptr) check_identity(forward, options.kv, *options.pool);
   checked_chunk(forward, options);
@@ -114,7 +114,7 @@ class Batch {
     forward_.check_position(std::ssize(job.prompt) - 1);
     validate(job.stop, config.vocab);
     if (options_.grouping == BatchGrouping::key && job.group.empty()) {
-      throw Error(ErrorKind::usage, "it has no group, and jobs are to be grouped by it");
+      throw Error(ErrorKind::usage, "it has no group, which grouping by key requires");
     }
     caches_.check(job);
   }

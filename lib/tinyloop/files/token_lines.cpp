@@ -79,9 +79,9 @@ class IdParser {
   // What whoever wrote it may have had in mind.
   std::string hint(char c) const {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    if (letter && digits_ == 0) return "; a line is ids, not text";
+    if (letter && digits_ == 0) return "; expected ids, not text";
     if (c == '{' || c == '[') return "; JSON is another input format";
-    if (c == ',') return "; ids have blanks between them";
+    if (c == ',') return "; separate ids with blanks";
     return "";
   }
   void begin_number() {

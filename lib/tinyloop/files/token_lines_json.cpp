@@ -79,12 +79,12 @@ class ObjectParser : public nlohmann::json_sax<Json> {
       if (!seen_[key]) continue;
       return fail(
           fmt::format("'{}' and 'segments' exclude each other: a coalition's {}", kKeys[key],
-                      key == kTokens ? "prompt is that of its segments" : "group is computed"));
+                      key == kTokens ? "prompt consists of its segments" : "group is computed"));
     }
     for (const Key key : {kSnapshot, kSegments, kPresent}) {
       if (!seen_[key]) return fail(fmt::format("key '{}' is missing", kKeys[key]));
     }
-    if (segments_.empty()) return fail("segments: there is none");
+    if (segments_.empty()) return fail("segments: the list is empty");
     if (present_.size() != segments_.size()) {
       return fail(
           fmt::format("present: {} values for {} segments", present_.size(), segments_.size()));
@@ -200,12 +200,12 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     const auto key = static_cast<Key>(known - kKeys.begin());
     if (place_ == Place::segment) {
       segment_key_ = key;
-      if (std::exchange(segment_seen_[key], true)) return refuse("is there twice");
+      if (std::exchange(segment_seen_[key], true)) return refuse("duplicate key");
       return true;
     }
     key_ = key;
     if (!std::exchange(seen_[key], true)) return true;
-    return fail_key(fmt::format("key '{}' is there twice", name));
+    return fail_key(fmt::format("duplicate key '{}'", name));
   }
   bool end_object() override {
     if (--depth_ == 0) id_unsure_ = false;
@@ -377,9 +377,10 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     const bool of_jobs = place_ == Place::object && !limits_.job_keys &&
                          std::find(kKeys.begin(), kKeys.end(), name) != kKeys.end();
     if (of_jobs) return fmt::format("key '{}' is only for jobs of tl-batch", name);
-    if (!shared) return fmt::format("key '{}' is not known", excerpt(name));
+    if (!shared) return fmt::format("unknown key '{}'", excerpt(name));
     std::replace(option.begin(), option.end(), '_', '-');
-    return fmt::format("key '{}' is not a job's own: all lanes share it; give --{}", name, option);
+    return fmt::format("key '{}' cannot be set per job: all lanes share it; use --{}", name,
+                       option);
   }
   std::string too_long() const {
     return fmt::format("prompt too long: more than {} ids (the context)", limits_.longest);

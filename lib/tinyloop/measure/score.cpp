@@ -20,7 +20,7 @@ void check_length(const Forward& forward, std::span<const TokenId> ids) {
   if (ids.empty()) throw Error(ErrorKind::usage, "empty sequence");
   const std::int64_t context = forward.model().config().context;
   if (static_cast<std::int64_t>(ids.size()) > context) {
-    throw Error(ErrorKind::usage, "prompt too long: {} ids, the model's context holds {}",
+    throw Error(ErrorKind::usage, "prompt too long: {} ids exceed the model's context of {}",
                 ids.size(), context);
   }
 }

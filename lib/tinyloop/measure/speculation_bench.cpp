@@ -132,7 +132,7 @@ class Bench {
       if (arm.dropped) continue;
       const Answer answer = run_once(arm.speculation, prompt);
       if (answer.tokens != plain.tokens || answer.stats.logits_hash != plain.stats.logits_hash) {
-        throw Error(ErrorKind::device, "{}: the stream of prompt {} differs from plain decoding's",
+        throw Error(ErrorKind::device, "{}: the stream of prompt {} differs from plain decoding",
                     arm.speculation.name(), prompt + 1);
       }
       arm.costs.push_back(cost(answer.stats));

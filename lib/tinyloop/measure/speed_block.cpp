@@ -28,7 +28,7 @@ struct Engine {
 
 void check_fit(const SpeedItem& item, const ModelConfig& config) {
   if (item.context + item.rows > config.context) {
-    throw Error(ErrorKind::usage, "{} rows after {} positions: the model's context holds {}",
+    throw Error(ErrorKind::usage, "{} rows after {} positions exceed the model's context of {}",
                 item.rows, item.context, config.context);
   }
 }

@@ -112,7 +112,7 @@ class FieldReader {
       throw Error(ErrorKind::data, "{}: configuration: key '{}' is missing", where_, key);
     }
     if (!assign(*found, field)) {
-      throw Error(ErrorKind::data, "{}: configuration: the value of '{}' is wrong", where_, key);
+      throw Error(ErrorKind::data, "{}: configuration: the value of '{}' is invalid", where_, key);
     }
   }
 
@@ -123,7 +123,7 @@ class FieldReader {
       bool found = false;
       each_field(known, [&](const char* key, const auto&) { found = found || item.key() == key; });
       if (!found) {
-        throw Error(ErrorKind::data, "{}: configuration: key {} is not known", where_,
+        throw Error(ErrorKind::data, "{}: configuration: unknown key {}", where_,
                     json_string(item.key().substr(0, 40)));
       }
     }
@@ -275,7 +275,7 @@ class Checker {
     const ModelConfig& c = config_;
     const bool free = c.initial_state == InitialState::free;
     require(free == (c.injection == Injection::concat), "initial_state",
-            "a free initial state and injection concat need each other");
+            "a free initial state and injection concat require each other");
     if (free) positive("initial_std", c.initial_std);
     if (!free && c.initial_std != 0.0) fail("initial_std", c.initial_std, "the state is not free");
     if (c.injection != Injection::relaxed) {
@@ -284,12 +284,12 @@ class Checker {
       if (c.relaxed_beta != 0.0) fail("relaxed_beta", c.relaxed_beta, "injection is not relaxed");
     } else {
       require(!c.loop_norm && !c.exit_gate, "injection",
-              "relaxed looping goes with neither loop_norm nor exit_gate");
+              "relaxed looping excludes loop_norm and exit_gate");
     }
     require(c.loop_norm != c.final_norm, "final_norm",
-            "the final norm stands either inside the loop or before the head");
+            "the final norm is either inside the loop or before the head");
     require(!c.loop_norm || (c.coda_layers == 0 && !c.post_loop_norm), "loop_norm",
-            "it goes with neither coda layers nor post_loop_norm");
+            "it excludes coda layers and post_loop_norm");
   }
 
   const ModelConfig& config_;

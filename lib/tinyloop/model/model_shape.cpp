@@ -46,10 +46,10 @@ ModelConfig parse_model_shape(std::string_view text) {
     const std::string_view name = pair.substr(0, pair.find('='));
     const auto key = std::ranges::find(keys, name, &Key::name);
     if (key == std::end(keys)) {
-      throw Error(ErrorKind::usage, "'{}' is no key; keys are {}", name, kShapeKeys);
+      throw Error(ErrorKind::usage, "unknown key '{}'; keys are {}", name, kShapeKeys);
     }
     if (name.size() == pair.size()) throw Error(ErrorKind::usage, "{} has no value", name);
-    if (!given.insert(name).second) throw Error(ErrorKind::usage, "{} is there twice", name);
+    if (!given.insert(name).second) throw Error(ErrorKind::usage, "duplicate key {}", name);
     key->value = value_of(*key, pair.substr(name.size() + 1));
   }
   const auto value = [&](std::string_view name) {

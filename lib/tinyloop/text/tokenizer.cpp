@@ -144,7 +144,7 @@ struct Tokenizer::State {
 
   static void check_length(std::size_t bytes) {
     if (bytes > std::numeric_limits<std::uint32_t>::max()) {
-      throw Error(ErrorKind::usage, "a text of {} bytes is too long: 4 GiB is the limit", bytes);
+      throw Error(ErrorKind::usage, "a text of {} bytes exceeds the limit of 4 GiB", bytes);
     }
   }
 
