@@ -235,14 +235,13 @@ void LoopOptions::add_without_loops(CLI::App& app) {
 std::int64_t LoopOptions::chunk() const { return prefill_chunk > 0 ? prefill_chunk : kChunk; }
 
 LoopPlan LoopOptions::plan(const ModelConfig& config) const {
-  kv_mode();  // a wrong environment is better told before any work
+  const StorageMode mode = storage();  // a wrong environment is better told before any work
   LoopPlan plan;
   try {
-    plan = make_loop_plan(config, loops, window);
+    plan = make_loop_plan(config, loops, window, mode);
   } catch (const Error& error) {
     throw Error(error.kind(), "--loops: {}", error.what());  // the window has been checked
   }
-  plan.stored_hidden = parse_hidden_mode(storage());
   if (plan.loops > config.trained_loops) {
     warn(fmt::format("{} loops, but the model was trained with {}", plan.loops,
                      config.trained_loops));
@@ -250,15 +249,14 @@ LoopPlan LoopOptions::plan(const ModelConfig& config) const {
   return plan;
 }
 
-// --kv, else what the environment says, else f16.
-std::string LoopOptions::storage() const {
-  if (!kv.empty()) return kv;
+StorageMode LoopOptions::storage() const {
+  if (!kv.empty()) return parse_storage_mode(kv);
   const char* value = std::getenv("TINYLOOP_KV_H_MODE");
   const std::string hidden =
       value == nullptr || std::string_view(value) == "0" || std::string_view(value) == "off"
           ? ""
           : value;
-  if (!hidden.empty() && parse_hidden_mode(hidden) == HiddenMode::none) {
+  if (!hidden.empty() && hidden != "h16" && hidden != "h8" && hidden != "h4") {
     throw Error(ErrorKind::usage,
                 "environment variable TINYLOOP_KV_H_MODE: '{}' is not h16, h8, h4 or off", hidden);
   }
@@ -268,16 +266,12 @@ std::string LoopOptions::storage() const {
                 int8 ? "TINYLOOP_KV_INT8" : "TINYLOOP_KV_INT4",
                 int8 && int4 ? "TINYLOOP_KV_INT4" : "TINYLOOP_KV_H_MODE");
   }
-  return int8 ? "int8" : int4 ? "int4" : hidden.empty() ? "f16" : hidden;
+  if (!hidden.empty()) return parse_storage_mode(hidden);
+  return int8 ? StorageMode::int8 : int4 ? StorageMode::int4 : StorageMode::f16;
 }
 
 std::string LoopOptions::storage_setting() const {
-  return kv.empty() ? "TINYLOOP_KV_H_MODE=" + storage() : "--kv " + kv;
-}
-
-KvMode LoopOptions::kv_mode() const {
-  const std::string mode = storage();
-  return parse_hidden_mode(mode) == HiddenMode::none ? parse_kv_mode(mode) : KvMode::f16;
+  return kv.empty() ? fmt::format("TINYLOOP_KV_H_MODE={}", name_of(storage())) : "--kv " + kv;
 }
 
 void SamplingFlags::add(CLI::App& app) {

@@ -104,17 +104,13 @@ struct LoopOptions {       // --loops, --kv, --cache-window, --prefill-chunk, --
   std::string initial_state;
   void add(CLI::App& app);
   void add_without_loops(CLI::App& app);  // for tools whose --loops is a list
-  // --kv, else what the environment says, else f16. In the store-h modes the plan says which, and
-  // this is f16.
-  KvMode kv_mode() const;
+  // --kv, else what the environment says, else f16.
+  StorageMode storage() const;
   // What asked for a store-h mode, such as "--kv h8" or "TINYLOOP_KV_H_MODE=h8".
   std::string storage_setting() const;
   // Warns if there are more loops than the model was trained with.
   LoopPlan plan(const ModelConfig& config) const;
   std::int64_t chunk() const;  // prompt positions computed at once
-
- private:
-  std::string storage() const;
 };
 
 struct ExitOptions {  // --exit, --exit-select

@@ -160,7 +160,7 @@ void BatchRecords::keep(std::int64_t number, const Job& job, bool error, std::st
 
 RecordJournal::Settings settings_of(const BatchCommand& options, Forward& forward,
                                     const BatchOptions& batch, LineShare share) {
-  const CacheIdentity identity = cache_identity(forward, batch.kv);
+  const CacheIdentity identity = cache_identity(forward);
   const SamplingOptions& sampling = batch.sampling;
   const StopRules rules = options.stop.rules(forward.model().config());
   // Groupings give the same answers, but one of them refuses jobs without a group.

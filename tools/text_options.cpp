@@ -12,8 +12,8 @@
 namespace tinyloop::cli {
 
 void VocabularyOptions::add(CLI::App& app) {
-  CLI::Option* from_model = names_source(app.add_option(
-      "-m,--model", model, "The model, a .tinyloop file that has a vocabulary"));
+  CLI::Option* from_model = names_source(
+      app.add_option("-m,--model", model, "The model, a .tinyloop file that has a vocabulary"));
   from_model->type_name("MODEL");
   names_source(app.add_option("--tokenizer", tokenizer,
                               "A tokenizer.json to use instead of a model's vocabulary"))
@@ -30,10 +30,9 @@ Vocabulary VocabularyOptions::load() const {
 }
 
 void TextFiles::add(CLI::App& app, const std::string& description) {
-  names_source(app.add_option(
-                   "FILE", files,
-                   fmt::format("{}, - for standard input; without FILE: standard input",
-                               description)))
+  names_source(app.add_option("FILE", files,
+                              fmt::format("{}, - for standard input; without FILE: standard input",
+                                          description)))
       ->type_name("");
 }
 

@@ -85,11 +85,10 @@ void check_options(Options& options) {
 
 // What is wrong with it is told now, since a batch may be long; `told`: what look-ups would say of
 // it.
-std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, KvMode kv,
-                                    std::string& told) {
+std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, std::string& told) {
   if (options.pool.empty()) return std::nullopt;
   PoolFolder(options.pool).require_ours();
-  std::optional<PrefixPool> pool(std::in_place, options.pool, cache_identity(forward, kv));
+  std::optional<PrefixPool> pool(std::in_place, options.pool, cache_identity(forward));
   if (options.pool_min_share == 0) {
     told = pool->lookup({}, false).warning;
     if (!told.empty()) cli::warn(told);
@@ -245,7 +244,6 @@ int run(Options& options) {
 
   batch.in_sight = std::clamp(kInSightBytes / (8 * config.context),
                               std::min(kInSight, std::int64_t{4} * batch.lanes), kInSight);
-  batch.kv = options.loop.kv_mode();
   batch.hash_logits = options.stats.wanted();
   batch.pool_min_share = options.pool_min_share;
   const std::int64_t chunk = std::min(config.context, options.loop.chunk());
@@ -255,14 +253,14 @@ int run(Options& options) {
   const auto ops = options.model.make_ops();
   const std::int32_t slots = rows + (rule ? batch.lanes : 0);
   // How long the requests are shows as they are read.
-  check_memory(*ops, memory_need(model, plan, batch.kv, rows, slots, kBlock));
+  check_memory(*ops, memory_need(model, plan, rows, slots, kBlock));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
   if (const auto left = ops->memory_left(); left && batch.memory_guessed) {
     batch.memory = std::max<std::size_t>(1, *left / 2);
   }
   if (options.merge > 0) return merge(options, forward, batch);
   std::string told_of_pool;
-  std::optional<PrefixPool> pool = open_pool(options, forward, batch.kv, told_of_pool);
+  std::optional<PrefixPool> pool = open_pool(options, forward, told_of_pool);
   if (pool) {
     batch.pool = &*pool;
   } else {

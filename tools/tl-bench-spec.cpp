@@ -246,16 +246,15 @@ int bench(Options& options) {
     longest = std::max(longest, static_cast<std::int64_t>(prompt.size()));
   }
   check_memory(*ops,
-               memory_need(model, plan, options.loop.kv_mode(), rows, rows,
+               memory_need(model, plan, rows, rows,
                            std::min<std::int64_t>(longest + what.max_tokens, config.context)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
-  const BenchReport report = bench_speculation(
-      forward, options.loop.kv_mode(), options.sampling.options(), StopRules(), prompts, what);
+  const BenchReport report =
+      bench_speculation(forward, options.sampling.options(), StopRules(), prompts, what);
   const BenchArm& best = report.best();
   const Verdict verdict{{model.fingerprint(), cli::machine_name(*ops), plan.loops,
-                         cache_identity(forward, options.loop.kv_mode()).kv, now(),
-                         best.pays(options.threshold), best.speculation, best.median,
-                         options.threshold}};
+                         cache_identity(forward).kv, now(), best.pays(options.threshold),
+                         best.speculation, best.median, options.threshold}};
   options.output.write(options.json  ? json_document(options, report, verdict, prompts.size())
                        : options.csv ? csv_table(report)
                                      : table(report, verdict));

@@ -36,7 +36,7 @@ struct Options {
   std::string model, shape;
   cli::DeviceOptions device;
   std::vector<WeightType> types;
-  std::vector<KvMode> kv;
+  std::vector<StorageMode> kv;
   std::vector<std::string> parts;
   Numbers threads, loops, rows, prefill, context;
   TimingOptions timing;
@@ -75,7 +75,7 @@ std::size_t array_bytes(const Options& options) {
 
 std::vector<SpeedItem> items_of(const Options& options, const Numbers& loops) {
   std::vector<SpeedItem> items;
-  const auto add = [&](SpeedPart part, std::int64_t l, KvMode kv, std::int64_t rows,
+  const auto add = [&](SpeedPart part, std::int64_t l, StorageMode kv, std::int64_t rows,
                        std::int64_t context, bool growth = false) {
     SpeedItem& item = items.emplace_back();
     item.part = part;
@@ -85,7 +85,7 @@ std::vector<SpeedItem> items_of(const Options& options, const Numbers& loops) {
     item.rows = rows;
     item.context = context;
   };
-  for (const KvMode kv : options.kv) {
+  for (const StorageMode kv : options.kv) {
     for (const std::int64_t l : loops) {
       for (const std::int64_t rows : options.prefill) add(SpeedPart::prefill, l, kv, rows, 0);
       for (const std::int64_t context : options.context) add(SpeedPart::decode, l, kv, 1, context);
@@ -106,7 +106,7 @@ bool is_bytes(Limit limit) { return limit == Limit::memory || limit == Limit::ca
 
 // Decode milliseconds by loops and context; the last column compares each number of loops with the
 // straight line through the least and the greatest one, at the longest context.
-std::string growth_table(const SpeedBlock& block, KvMode kv) {
+std::string growth_table(const SpeedBlock& block, StorageMode kv) {
   std::map<std::int64_t, std::map<std::int64_t, double>> ms;  // [loops][context]
   for (const SpeedItem& item : block.items) {
     if (item.growth && item.kv == kv) ms[item.loops][item.context] = item.ms();
@@ -163,7 +163,7 @@ std::string as_table(const Options& options, const Answer& answer) {
         static_cast<double>(item.work.float_ops + item.work.int8_ops) / 1e9, name_of(item.limit),
         100.0 * item.share());
   }
-  for (const KvMode kv : options.kv) text += growth_table(block, kv);
+  for (const StorageMode kv : options.kv) text += growth_table(block, kv);
   return text;
 }
 
@@ -311,7 +311,7 @@ int bench(Options& options) {
     throw Error(ErrorKind::usage, "--json and --csv exclude each other");
   }
   check_parts(options);
-  if (options.kv.empty()) options.kv = {cli::LoopOptions().kv_mode()};  // by the environment
+  if (options.kv.empty()) options.kv = {cli::LoopOptions().storage()};  // by the environment
   const bool random = options.model.empty();
   if (random && options.types.empty()) options.types = {WeightType::f16};
   const std::int64_t cpus = std::max(1u, std::thread::hardware_concurrency());
@@ -417,8 +417,8 @@ int main(int argc, char** argv) {
                 "Types of the random weights: f32, f16, bf16, q8, q4; default: f16",
                 by_name(parse_weight_type));
   cli::add_list(app, "--kv", options.kv, "MODE,...",
-                "How keys and values are stored: f32, f16, int8, int4; default: f16",
-                by_name(parse_kv_mode));
+                "How keys and values are stored: f32, f16, int8, int4, h16, h8, h4; default: f16",
+                by_name(parse_storage_mode));
   cli::add_numbers(app, "--threads", options.threads, 0, kMostThreads,
                    "Numbers of threads; 0: one per CPU this process may use; default: 1 and 0")
       ->envname("TL_THREADS");

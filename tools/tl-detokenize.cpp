@@ -30,7 +30,8 @@ struct Options {
   bool jsonl = false, offsets = false;
 };
 
-// The object with its text in the place of the ids; one without ids, such as an error record, stays.
+// The object with its text in the place of the ids; one without ids, such as an error record,
+// stays.
 std::string record(const Options& options, const cli::TextFiles::Line& line,
                    Detokenizer& detokenizer) {
   const std::vector<JsonField> fields = split_json_object(line.text, line.where);

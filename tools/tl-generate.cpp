@@ -47,7 +47,6 @@ struct Options {
 // The model at work and, with --pool, the pool.
 struct Engine {
   Forward& forward;
-  KvMode kv;
   std::optional<PrefixPool> pool;
   std::set<std::string> warned;  // what is wrong with the pool is told once, not for each line
   cli::SpeculationOptions::Choice choice;
@@ -177,7 +176,7 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
   options.output.flush();
   if (!options.save_state.empty()) {
     if (!saved) {  // no token was wanted, so nobody has read the prompt
-      KvCache cache(forward.ops(), forward.plan(), engine.kv);
+      KvCache cache(forward.ops(), forward.plan());
       saved = ResumeHandle::build(forward, cache, job.line.ids, options.loop.chunk());
     }
     saved->save(options.save_state);
@@ -192,7 +191,7 @@ void answer_line(Options& options, Engine& engine, const TokenLine& line, std::i
   const std::uint64_t seed = line.seed.value_or(options.sampling.seed_of(number, options.samples));
   PoolUse use;
   if (engine.pool) use = {&*engine.pool, !options.no_crop, options.pool_add};
-  PooledPrompt prompt(engine.forward, engine.kv, line.ids, options.loop.prefill_chunk, use);
+  PooledPrompt prompt(engine.forward, line.ids, options.loop.prefill_chunk, use);
   // All samples continue one prompt: it is read once, and its keys and values and the vector that
   // the head multiplies are shared.
   const std::int64_t wanted =
@@ -231,8 +230,7 @@ void check_states(Options& options) {
 std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
   if (options.pool.empty()) return std::nullopt;
   PoolFolder(options.pool).require_ours();
-  std::optional<PrefixPool> pool(std::in_place, options.pool,
-                                 cache_identity(engine.forward, engine.kv));
+  std::optional<PrefixPool> pool(std::in_place, options.pool, cache_identity(engine.forward));
   if (!options.pool_add) return pool;
   engine.warned.insert(cli::make_ready(pool));
   return pool;
@@ -268,7 +266,7 @@ int run(Options& options) {
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
-  if (plan.stored_hidden != HiddenMode::none && !(options.resume + options.save_state).empty()) {
+  if (stores_inputs(plan.storage) && !(options.resume + options.save_state).empty()) {
     throw Error(ErrorKind::usage,
                 "--{} and {} exclude each other: a saved state holds keys and values",
                 options.resume.empty() ? "save-state" : "resume", options.loop.storage_setting());
@@ -310,10 +308,9 @@ int run(Options& options) {
   const std::int32_t rows = std::max(chunk, choice.speculation.rows(plan.loops));
   const std::int32_t slots =
       std::max(chunk, choice.speculation.slots(plan.loops, options.speculation.exit_rule()));
-  check_memory(*ops, memory_need(model, plan, options.loop.kv_mode(), rows, slots,
-                                 most_positions(options, config, lines)));
+  check_memory(*ops, memory_need(model, plan, rows, slots, most_positions(options, config, lines)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
-  Engine engine{forward, options.loop.kv_mode(), std::nullopt, {}, choice, std::move(resumed)};
+  Engine engine{forward, std::nullopt, {}, choice, std::move(resumed)};
   engine.pool = open_pool(options, engine);
   std::int64_t number = 0;
   const auto answer = [&](const TokenLine& line) {

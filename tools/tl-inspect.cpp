@@ -70,13 +70,14 @@ std::vector<Part> parts_of(const Model& model) {
   return parts;
 }
 
-constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
+constexpr StorageMode kModes[] = {StorageMode::f32, StorageMode::f16, StorageMode::int8,
+                                  StorageMode::int4};
 
 // K/V bytes of `positions` positions over all planes (whole tiles).
-std::int64_t cache_bytes(const LoopPlan& plan, KvMode mode, std::int64_t positions) {
-  const KvGeometry geometry{mode, plan.kv_heads, plan.head_dim};
+std::int64_t cache_bytes(LoopPlan plan, StorageMode mode, std::int64_t positions) {
+  plan.storage = mode;
   return (positions + kTile - 1) / kTile * plan.planes() * plan.kv_heads *
-         static_cast<std::int64_t>(geometry.tile_bytes());
+         static_cast<std::int64_t>(geometry_of(plan).tile_bytes());
 }
 
 std::string human(std::int64_t bytes) {
@@ -133,8 +134,9 @@ std::string as_text(const Vocabulary& vocabulary) {
   const auto id = [](const std::optional<TokenId>& given) {
     return given ? fmt::format("{}", *given) : std::string("none");
   };
-  std::string text = fmt::format("tokenizer     {}, {} tokens, {} of them added\n",
-                                 kind_of(vocabulary), texts_of(vocabulary), vocabulary.added.size());
+  std::string text =
+      fmt::format("tokenizer     {}, {} tokens, {} of them added\n", kind_of(vocabulary),
+                  texts_of(vocabulary), vocabulary.added.size());
   text += fmt::format("begin, end    {}, {}\n", id(vocabulary.bos), id(vocabulary.eos));
   text += fmt::format("template      {}\n", vocabulary.chat_template.empty()
                                                 ? std::string("none")
@@ -186,7 +188,7 @@ std::string as_text(const Summary& summary) {
   text += fmt::format("\nkeys and values at {} loops: {} planes\n{:<12} {:>16} {:>16}\n",
                       summary.plan.loops, summary.plan.planes(), "--kv", "bytes per token",
                       fmt::format("{} positions", summary.length));
-  for (const KvMode mode : kModes) {
+  for (const StorageMode mode : kModes) {
     text += fmt::format("{:<12} {:>16} {:>16}  {}\n", name_of(mode),
                         cache_bytes(summary.plan, mode, kTile) / kTile,
                         cache_bytes(summary.plan, mode, summary.positions),
@@ -230,7 +232,7 @@ std::string as_json(const Summary& summary) {
       summary.total.parameters, summary.total.bytes, summary.plan.loops, summary.plan.planes(),
       summary.length);
   separator.clear();
-  for (const KvMode mode : kModes) {
+  for (const StorageMode mode : kModes) {
     text += fmt::format("{}\"{}\":{{\"bytes_per_token\":{},\"bytes\":{}}}", separator,
                         name_of(mode), cache_bytes(summary.plan, mode, kTile) / kTile,
                         cache_bytes(summary.plan, mode, summary.positions));
@@ -288,9 +290,9 @@ void trace_lines(Options& options, const Model& model) {
   const auto ops = options.model.make_ops();
   for (const TokenLine& line : options.input.read_all({config.vocab, config.context})) {
     const auto rows = static_cast<std::int32_t>(line.ids.size());
-    check_memory(*ops, memory_need(model, plan, options.loop.kv_mode(), rows, rows, rows));
+    check_memory(*ops, memory_need(model, plan, rows, rows, rows));
     Forward forward(model, *ops, plan, initial_states, rows, rows);
-    KvCache cache(*ops, plan, options.loop.kv_mode());
+    KvCache cache(*ops, plan);
     std::vector<LoopTrace> trace;
     cli::for_line(line, [&] { trace = trace_loops(forward, cache, line.ids); });
     const bool several = options.input.files.size() > 1;

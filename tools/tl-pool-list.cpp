@@ -126,8 +126,8 @@ int show(Options& options) {
         "{{\"entries\":[{}],\"totals\":{{\"entries\":{},\"cached_tokens\":{},\"bytes\":{}"
         "{},\"lookups\":{},\"hits\":{},\"misses\":{},\"reused\":{}}}}}\n",
         fmt::join(records, ","), entries.size(), tokens, bytes,
-        known ? fmt::format(",\"capacity\":{},\"max_bytes\":{},\"policy\":\"{}\"", settings.capacity,
-                            settings.max_bytes, name_of(settings.policy))
+        known ? fmt::format(",\"capacity\":{},\"max_bytes\":{},\"policy\":\"{}\"",
+                            settings.capacity, settings.max_bytes, name_of(settings.policy))
               : ",\"capacity\":null,\"max_bytes\":null,\"policy\":null",
         counts.lookups(), counts.hits, counts.misses, counts.reused));
   } else {
@@ -141,7 +141,8 @@ int show(Options& options) {
         "tokens reused {}\n",
         entries.size(), known ? fmt::format("{}", settings.capacity) : "?", tokens, bytes,
         settings.max_bytes > 0 ? fmt::format(" of {}", settings.max_bytes) : "",
-        known ? name_of(settings.policy) : "?", counts.lookups(), counts.hits, counts.misses, counts.reused));
+        known ? name_of(settings.policy) : "?", counts.lookups(), counts.hits, counts.misses,
+        counts.reused));
   }
   options.output.finish();
   return options.verify && !sound ? cli::kFailed : cli::kDone;

@@ -65,11 +65,11 @@ PoolSettings wanted_settings(const Options& options, const PoolFolder& folder) {
 }
 
 // Throws if a prefix can never fit, whatever makes room for it.
-void check_room(Forward& forward, KvMode kv, const std::vector<TokenLine>& lines,
-                const Options& options, const PoolSettings& settings) {
+void check_room(Forward& forward, const std::vector<TokenLine>& lines, const Options& options,
+                const PoolSettings& settings) {
   if (settings.max_bytes == 0) return;
   for (const TokenLine& line : lines) {
-    const std::int64_t bytes = entry_bytes(forward, kv, std::ssize(line.ids), options.resumable);
+    const std::int64_t bytes = entry_bytes(forward, std::ssize(line.ids), options.resumable);
     if (bytes <= settings.max_bytes) continue;
     throw Error(ErrorKind::io, "{}:{}: its entry takes {} bytes, but {} {}; nothing was changed",
                 line.file, line.number, bytes,
@@ -106,7 +106,7 @@ int register_all(Options& options) {
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
-  if (options.resumable && plan.stored_hidden != HiddenMode::none) {
+  if (options.resumable && stores_inputs(plan.storage)) {
     throw Error(ErrorKind::usage,
                 "--resumable needs stored keys and values; {} stores layer inputs",
                 options.loop.storage_setting());
@@ -119,10 +119,9 @@ int register_all(Options& options) {
   for (const TokenLine& line : lines) longest = std::max(longest, line.ids.size());
   const auto rows =
       static_cast<std::int32_t>(std::min(static_cast<std::int64_t>(longest), options.loop.chunk()));
-  const KvMode kv = options.loop.kv_mode();
-  check_memory(*ops, memory_need(model, plan, kv, rows, rows, static_cast<std::int64_t>(longest)));
+  check_memory(*ops, memory_need(model, plan, rows, rows, static_cast<std::int64_t>(longest)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
-  PrefixPool pool(options.pool, cache_identity(forward, kv));
+  PrefixPool pool(options.pool, cache_identity(forward));
   pool.folder().require_ours();
   const PoolSettings settings = wanted_settings(options, pool.folder());
   // All that can be refused is, before anything is stored or evicted.
@@ -133,7 +132,7 @@ int register_all(Options& options) {
       throw Error(error.kind(), "--resumable: {}", error.what());
     }
   }
-  check_room(forward, kv, lines, options, settings);
+  check_room(forward, lines, options, settings);
   const std::string warning =
       pool.prepare(any_wanted(options) ? std::optional(settings) : std::nullopt);
   if (!warning.empty()) cli::warn(warning);
@@ -143,7 +142,7 @@ int register_all(Options& options) {
   std::vector<Registration> results;
   {
     const Progress progress(prefixes.size());
-    results = register_prefixes(forward, kv, pool, prefixes, options.loop.prefill_chunk,
+    results = register_prefixes(forward, pool, prefixes, options.loop.prefill_chunk,
                                 options.resumable, [&](std::size_t done) { progress.show(done); });
   }
   std::set<EntryKey> there;

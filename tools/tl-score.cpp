@@ -37,10 +37,9 @@ std::string as_text(const Options& options, const TokenLine& line, std::int32_t 
                     const Score& score) {
   // Files are told apart by their names where there are several.
   std::string text = options.input.files.size() > 1 ? line.file + "\t" : "";
-  text += fmt::format("{}\t{}\t{}\t{:.9g}\t{}", line.number, loops, score.log_probabilities.size(),
-                      score.sum(),
-                      score.log_probabilities.empty() ? "-"
-                                                      : fmt::format("{:.9g}", score.perplexity()));
+  text += fmt::format(
+      "{}\t{}\t{}\t{:.9g}\t{}", line.number, loops, score.log_probabilities.size(), score.sum(),
+      score.log_probabilities.empty() ? "-" : fmt::format("{:.9g}", score.perplexity()));
   if (options.per_token) text += fmt::format("\t{:.9g}", fmt::join(score.log_probabilities, " "));
   return text + "\n";
 }
@@ -101,7 +100,7 @@ int score_lines(Options& options) {
   // Each number of loops has its working memory, one at a time its keys and values.
   MemoryNeed need;
   for (const LoopPlan& plan : plans) {
-    const MemoryNeed one = memory_need(model, plan, options.loop.kv_mode(), rows, rows, longest);
+    const MemoryNeed one = memory_need(model, plan, rows, rows, longest);
     need = {one.weights, need.working + one.working, std::max(need.cache, one.cache)};
   }
   check_memory(*ops, need);
@@ -112,7 +111,7 @@ int score_lines(Options& options) {
   for (const TokenLine& line : lines) {
     for (const auto& forward : forwards) {
       const LoopPlan& plan = forward->plan();
-      KvCache cache(*ops, plan, options.loop.kv_mode());
+      KvCache cache(*ops, plan);
       Score result;
       cli::for_line(line, [&] {
         result = score(*forward, cache, line.ids, options.loop.prefill_chunk, hooks);

@@ -114,9 +114,8 @@ std::string record(const cli::TextFiles::Line& line, Encoder& encoder) {
       throw Error(ErrorKind::usage, "{}: text and messages exclude each other", line.where);
     }
     const std::string place = fmt::format("{}: {}", line.where, field.name);
-    const std::vector<TokenId> ids =
-        messages ? encoder.messages(messages_of(field.value, place))
-                 : encoder.text(json_text_value(field.value, place));
+    const std::vector<TokenId> ids = messages ? encoder.messages(messages_of(field.value, place))
+                                              : encoder.text(json_text_value(field.value, place));
     out += fmt::format("\"tokens\":[{}]", fmt::join(ids, ","));
   }
   if (!found) throw Error(ErrorKind::usage, "{}: key 'text' or 'messages' is missing", line.where);

@@ -94,7 +94,7 @@ std::vector<Alone> each_alone(const Model& model, Ops& ops, const BatchSetting& 
   std::vector<Alone> all;
   for (const BatchJob& job : jobs) {
     Forward forward = make_forward(model, ops, setting.engine, 16, 16);
-    KvCache cache(ops, forward.plan(), setting.engine.kv);
+    KvCache cache(ops, forward.plan());
     SamplingOptions sampling = setting.options.sampling;
     sampling.seed = job.seed;
     DecodeRequest request;
@@ -117,7 +117,6 @@ BatchRun run_batch(const Model& model, Ops& ops, const BatchSetting& setting,
                    const std::vector<BatchJob>& jobs,
                    const std::function<void(const BatchStats&)>& progress) {
   BatchOptions options = setting.options;
-  options.kv = setting.engine.kv;
   options.hash_logits = true;
   const std::int32_t rows = setting.rows > 0 ? setting.rows : options.lanes + 16;
   const bool exits = options.exit.kind != ExitRule::Kind::none;
@@ -125,7 +124,7 @@ BatchRun run_batch(const Model& model, Ops& ops, const BatchSetting& setting,
       make_forward(model, ops, setting.engine, rows, rows + (exits ? options.lanes : 0));
   std::optional<PrefixPool> pool;
   if (!setting.pool_folder.empty()) {
-    pool.emplace(setting.pool_folder, cache_identity(forward, options.kv));
+    pool.emplace(setting.pool_folder, cache_identity(forward));
     options.pool = &*pool;
   }
   BatchRun run;
@@ -157,9 +156,9 @@ BatchRun run_batch(const Model& model, Ops& ops, const BatchSetting& setting,
 void fill_pool(const Model& model, Ops& ops, const BatchSetting& setting,
                const std::vector<std::vector<TokenId>>& prefixes) {
   Forward forward = make_forward(model, ops, setting.engine, 16, 16);
-  PrefixPool pool(setting.pool_folder, cache_identity(forward, setting.engine.kv));
+  PrefixPool pool(setting.pool_folder, cache_identity(forward));
   pool.prepare(PoolSettings{.capacity = 100});
-  register_prefixes(forward, setting.engine.kv, pool, prefixes, 0);
+  register_prefixes(forward, pool, prefixes, 0);
 }
 
 void damage_pool(const BatchSetting& setting) {

@@ -11,9 +11,7 @@
 namespace tinyloop {
 
 LoopPlan EngineSetting::plan(const ModelConfig& config) const {
-  LoopPlan plan = make_loop_plan(config, loops, window);
-  plan.stored_hidden = stored_hidden;
-  return plan;
+  return make_loop_plan(config, loops, window, storage);
 }
 
 std::vector<float> all_logits(const Model& model, Ops& ops, const EngineSetting& setting,
@@ -22,7 +20,7 @@ std::vector<float> all_logits(const Model& model, Ops& ops, const EngineSetting&
   const auto rows = static_cast<std::int32_t>(setting.chunk);
   Forward forward(model, ops, plan, InitialStates::parse(setting.initial, model.config()), rows,
                   rows);
-  KvCache cache(ops, plan, setting.kv);
+  KvCache cache(ops, plan);
   std::vector<float> logits;
   PrefillHooks hooks;
   hooks.all_logits = [&](std::int64_t, std::span<const float> now) {
@@ -41,7 +39,7 @@ std::vector<TokenId> greedy(const Model& model, Ops& ops, const EngineSetting& s
   const auto rows = static_cast<std::int32_t>(setting.chunk);
   Forward forward(model, ops, plan, InitialStates::parse(setting.initial, model.config()), rows,
                   rows);
-  KvCache cache(ops, plan, setting.kv);
+  KvCache cache(ops, plan);
   SamplingOptions options;
   options.temperature = 0.0;
   DecodeRequest request;

@@ -19,11 +19,10 @@ namespace tinyloop {
 
 struct EngineSetting {
   std::int32_t loops = 0;
-  KvMode kv = KvMode::f16;
+  StorageMode storage = StorageMode::f16;
   std::int64_t window = 0;
   std::int64_t chunk = 1;  // prompt positions that advance together
   std::string initial;     // as --init-state
-  HiddenMode stored_hidden = HiddenMode::none;
 
   LoopPlan plan(const ModelConfig& config) const;
 };

@@ -9,17 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "model/engine_runs.h"
+#include "tiny_models.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "model/engine_runs.h"
 #include "tinyloop/schedule/pooled_prompt.h"
-#include "tiny_models.h"
 
 namespace tinyloop {
 
 // A tiny model of this process's own folder.
 Model tiny(TinyModel which, WeightType type = WeightType::f32);
-EngineSetting setting_of(KvMode kv, std::int32_t loops, std::int64_t window = 0);
+EngineSetting setting_of(StorageMode kv, std::int32_t loops, std::int64_t window = 0);
 std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const TokenId> b);
 
 // One model opened with one setting, and a pool for it.

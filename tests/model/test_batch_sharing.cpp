@@ -322,10 +322,10 @@ TEST_CASE("prefixes of enough jobs are registered before their jobs run") {
     // What was registered is what register_prefixes() would have written.
     Forward forward(own, *ops, setting.engine.plan(own.config()),
                     InitialStates::parse("", own.config()), 16, 16);
-    PrefixPool same(setting.pool_folder, cache_identity(forward, setting.engine.kv));
+    PrefixPool same(setting.pool_folder, cache_identity(forward));
     const PoolMatch match = same.lookup(shots);
     REQUIRE(match.kind == MatchKind::whole);
-    PrefixCache fresh = PrefixCache::build(forward, setting.engine.kv, shots);
+    PrefixCache fresh = PrefixCache::build(forward, shots);
     CHECK(same_bits(match.snapshot->last(), fresh.last()));
     match.snapshot->verify_all();
     // Nothing can be written: one warning, the same answers.
@@ -343,22 +343,22 @@ TEST_CASE("a pool of something else is refused at entry") {
   const TemporaryFolder folder;
   BatchSetting setting;
   Forward forward(model, *ops, setting.engine.plan(model.config()), InitialStates(), 32, 32);
-  PrefixPool pool(folder.file("pool"), cache_identity(forward, KvMode::int8));
+  setting.engine.storage = StorageMode::int8;
+  Forward other(model, *ops, setting.engine.plan(model.config()), InitialStates(), 32, 32);
+  PrefixPool pool(folder.file("pool"), cache_identity(other));
   setting.options.pool = &pool;
   const auto none = []() -> std::optional<BatchJob> { return std::nullopt; };
   CHECK_THROWS_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
                   Error);
-  setting.options.kv = KvMode::int8;
-  CHECK(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}).jobs == 0);
+  CHECK(generate_batch(other, setting.options, none, [](const BatchOutcome&) {}).jobs == 0);
   setting.options.pool_min_share = 2;
   // Lanes have thrice their rows then, which may be more than 32 bits hold.
   setting.options.lanes = 1000000000;
-  CHECK_THROWS_WITH_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
+  CHECK_THROWS_WITH_AS(generate_batch(other, setting.options, none, [](const BatchOutcome&) {}),
                        doctest::Contains("`lanes` 1000000000 and"), Error);
   setting.options.lanes = 16;
   setting.options.grouping = BatchGrouping::none;
-  CHECK_THROWS_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
-                  Error);
+  CHECK_THROWS_AS(generate_batch(other, setting.options, none, [](const BatchOutcome&) {}), Error);
 }
 
 }  // namespace

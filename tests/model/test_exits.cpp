@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "model/checkpoint_folder.h"
 #include "model/engine_runs.h"
 #include "model/golden_files.h"
+#include "temporary_folder.h"
+#include "tiny_models.h"
+#include "tinyloop/error.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/schedule/generate.h"
 #include "tinyloop/schedule/live_rows.h"
-#include "temporary_folder.h"
-#include "tiny_models.h"
 
 namespace tinyloop {
 namespace {
@@ -54,9 +54,9 @@ struct Seen {
 
 void check_generation(const GoldenCase& golden, const GoldenRun& run, const Model& model, Ops& ops,
                       Seen& seen) {
-  const LoopPlan plan = make_loop_plan(model.config(), golden.loops, 0);
+  const LoopPlan plan = make_loop_plan(model.config(), golden.loops, 0, StorageMode::f32);
   Forward forward(model, ops, plan, initial_states(golden, model.config()), 64, 64);
-  KvCache cache(ops, plan, KvMode::f32);
+  KvCache cache(ops, plan);
   std::vector<float> logits;
   DecodeRequest request;
   request.prompt = run.prompt;
@@ -95,10 +95,10 @@ void check_generation(const GoldenCase& golden, const GoldenRun& run, const Mode
 void check_prompt(const GoldenCase& golden, const GoldenRun& run, const Model& model, Ops& ops,
                   Seen& seen) {
   const ModelConfig& config = model.config();
-  const LoopPlan plan = make_loop_plan(config, golden.loops, 0);
+  const LoopPlan plan = make_loop_plan(config, golden.loops, 0, StorageMode::f32);
   const auto count = static_cast<std::int32_t>(run.prompt.size());
   Forward forward(model, ops, plan, initial_states(golden, config), count, 2 * count);
-  KvCache cache(ops, plan, KvMode::f32);
+  KvCache cache(ops, plan);
   cache.reserve(count);
   ExitRule rule{ExitRule::Kind::gate, golden.exit_threshold.value_or(2.0), true};
   if (!config.exit_gate) rule = ExitRule{ExitRule::Kind::latent, 0.0, true};
@@ -191,9 +191,9 @@ TEST_CASE("golden values of the exit rules") {
 Answer engine_greedy(const Model& model, Ops& ops, std::int32_t loops, const ExitRule& exit,
                      std::int32_t kv_slots, const std::vector<TokenId>& prompt,
                      std::int64_t count) {
-  const LoopPlan plan = make_loop_plan(model.config(), loops, 0);
+  const LoopPlan plan = make_loop_plan(model.config(), loops, 0, StorageMode::f32);
   Forward forward(model, ops, plan, InitialStates::parse("", model.config()), 7, 7);
-  KvCache cache(ops, plan, KvMode::f32);
+  KvCache cache(ops, plan);
   DecodeRequest request;
   request.prompt = prompt;
   request.stop.max_tokens = count;

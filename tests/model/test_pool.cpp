@@ -8,17 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "guarded_ops.h"
 #include "model/pool_runs.h"
-#include "tinyloop/schedule/prefix_cache.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/error.h"
+#include "tinyloop/schedule/prefix_cache.h"
 
 namespace tinyloop {
 namespace {
 
-constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
+constexpr StorageMode kModes[] = {StorageMode::f32, StorageMode::f16, StorageMode::int8,
+                                  StorageMode::int4};
 
 std::int64_t shared_ids(std::span<const TokenId> a, std::span<const TokenId> b) {
   std::size_t shared = 0;
@@ -29,7 +30,7 @@ std::int64_t shared_ids(std::span<const TokenId> a, std::span<const TokenId> b) 
 TEST_CASE("U-01 U-02: warm equals cold in every mode, at every length, also the whole prompt") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
-  for (const KvMode kv : kModes) {
+  for (const StorageMode kv : kModes) {
     for (const std::int32_t loops : {1, 4}) {
       for (const std::size_t length : {1u, 2u, 15u, 16u, 17u, 31u, 32u, 33u, 58u}) {
         CAPTURE(name_of(kv));
@@ -67,7 +68,7 @@ TEST_CASE("U-01 U-02: warm equals cold in every mode, at every length, also the 
 TEST_CASE("U-03: an entry serves its first ids, and the rest of it leaves no trace") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
-  for (const KvMode kv : kModes) {
+  for (const StorageMode kv : kModes) {
     const TemporaryFolder folder;
     PoolRuns runs(model, *ops, setting_of(kv, 4), folder.path());
     const std::vector<TokenId> entry = random_ids(32, 40, 64);
@@ -109,7 +110,7 @@ TEST_CASE("every family and weight type: warm equals cold, with guarded memory t
       const std::span<const TokenId> ids = prompt;
       for (Ops* ops : {static_cast<Ops*>(&guarded), plain.get()}) {
         const TemporaryFolder folder;
-        PoolRuns runs(model, *ops, setting_of(KvMode::f16, 0), folder.path());
+        PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 0), folder.path());
         runs.add(ids.first(37));
         for (const std::size_t length : {41u, 37u, 20u}) {
           const PooledAnswer warm = runs.pooled(ids.first(length), 6);
@@ -131,7 +132,7 @@ TEST_CASE("windows: what is still seen is stored, and what is not is not served"
       CAPTURE(window);
       CAPTURE(length);
       const TemporaryFolder folder;
-      PoolRuns runs(model, *ops, setting_of(KvMode::int8, 2, window), folder.path());
+      PoolRuns runs(model, *ops, setting_of(StorageMode::int8, 2, window), folder.path());
       const std::vector<TokenId> all = random_ids(35, length + 3, model.config().vocab);
       const std::span<const TokenId> ids = all;
       runs.add(ids.first(length));
@@ -144,7 +145,7 @@ TEST_CASE("windows: what is still seen is stored, and what is not is not served"
         if (asked >= length) CHECK(warm.pool.reused == static_cast<std::int64_t>(length));
       }
       // Several answers to one whole hit: the last position can be run again.
-      PooledPrompt prompt(runs.forward(), KvMode::int8, ids.first(length), 0, {&runs.pool()});
+      PooledPrompt prompt(runs.forward(), ids.first(length), 0, {&runs.pool()});
       prompt.share();
       const std::vector<TokenId> changed = joined(ids.first(length / 2), random_ids(36, 9, 32));
       CHECK(runs.agree(runs.pooled(changed, 7).answer, runs.plain(changed, 7)));
@@ -158,13 +159,13 @@ TEST_CASE("store-h: warm equals cold, also cropped, extended, windowed, and in a
   for (const TinyModel which :
        {TinyModel::m, TinyModel::odd, TinyModel::huginn, TinyModel::nanbeige}) {
     const Model model = tiny(which, WeightType::q8);
-    for (const HiddenMode mode : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+    for (const StorageMode mode : {StorageMode::h16, StorageMode::h8, StorageMode::h4}) {
       for (const std::int64_t window : {0, 9}) {
         CAPTURE(model.path());
         CAPTURE(name_of(mode));
         CAPTURE(window);
-        EngineSetting setting = setting_of(KvMode::f16, 2, window);
-        setting.stored_hidden = mode;
+        EngineSetting setting = setting_of(StorageMode::f16, 2, window);
+        setting.storage = mode;
         const std::vector<TokenId> all = random_ids(60, 44, model.config().vocab);
         const std::span<const TokenId> ids = all;
         EngineSetting single = setting;
@@ -174,7 +175,7 @@ TEST_CASE("store-h: warm equals cold, also cropped, extended, windowed, and in a
         for (Ops* ops : {static_cast<Ops*>(&guarded), plain.get()}) {
           const TemporaryFolder folder;
           PoolRuns runs(model, *ops, setting, folder.path());
-          PoolRuns other(model, *ops, setting_of(KvMode::f16, 2, window), folder.path());
+          PoolRuns other(model, *ops, setting_of(StorageMode::f16, 2, window), folder.path());
           runs.add(ids.first(33));
           runs.add(ids.first(37));  // extends
           const auto snapshot = Snapshot::open(runs.path_of(ids.first(33)));
@@ -204,21 +205,25 @@ TEST_CASE("store-h keeps half the bytes of f16, and its answers stay near those 
   const Model model = tiny(TinyModel::m);  // as many kv heads as heads
   const std::vector<TokenId> ids = random_ids(61, 32, 64);
   const TemporaryFolder folder;
-  EngineSetting f16 = setting_of(KvMode::f16, 4), h16 = f16;
-  h16.stored_hidden = HiddenMode::h16;
+  EngineSetting f16 = setting_of(StorageMode::f16, 4), h16 = f16;
+  h16.storage = StorageMode::h16;
   PoolRuns with_f16(model, *ops, f16, folder.path()), with_h16(model, *ops, h16, folder.path());
   with_f16.add(ids);
   with_h16.add(ids);
   CHECK(2 * Snapshot::open(with_h16.path_of(ids))->kv().size() ==
         Snapshot::open(with_f16.path_of(ids))->kv().size());
-  const std::vector<float> exact = all_logits(model, *ops, setting_of(KvMode::f32, 4), ids, 32);
+  const std::vector<float> exact =
+      all_logits(model, *ops, setting_of(StorageMode::f32, 4), ids, 32);
   double range = 0.0;
   for (const float logit : exact) range = std::max(range, std::fabs(double{logit}));
-  const double bounds[] = {0.0, 0.005, 0.1, 1.0};  // of the greatest logit
   double previous = 0.0;
-  for (const HiddenMode mode : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+  const std::pair<StorageMode, double> bounds[] = {// of the greatest logit
+                                                   {StorageMode::h16, 0.005},
+                                                   {StorageMode::h8, 0.1},
+                                                   {StorageMode::h4, 1.0}};
+  for (const auto& [mode, bound] : bounds) {
     EngineSetting setting = f16;
-    setting.stored_hidden = mode;
+    setting.storage = mode;
     const std::vector<float> logits = all_logits(model, *ops, setting, ids, 32);
     double error = 0.0;
     for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -226,7 +231,7 @@ TEST_CASE("store-h keeps half the bytes of f16, and its answers stay near those 
     }
     CAPTURE(name_of(mode));
     CHECK(error > previous);
-    CHECK(error < bounds[static_cast<std::size_t>(mode)] * range);
+    CHECK(error < bound * range);
     previous = error;
   }
 }
@@ -238,12 +243,12 @@ TEST_CASE("the bytes of an entry are known before it is computed") {
     for (const std::int64_t window : {0, 9}) {
       for (const bool resumable : {false, true}) {
         const TemporaryFolder folder;
-        PoolRuns runs(model, *ops, setting_of(KvMode::int8, 3, window), folder.path());
+        PoolRuns runs(model, *ops, setting_of(StorageMode::int8, 3, window), folder.path());
         for (const std::size_t length : {1u, 16u, 17u, 40u}) {
           const std::vector<TokenId> ids = random_ids(70, length, model.config().vocab);
-          register_prefixes(runs.forward(), KvMode::int8, runs.pool(), {&ids, 1}, 0, resumable);
+          register_prefixes(runs.forward(), runs.pool(), {&ids, 1}, 0, resumable);
           CHECK(Snapshot::open(runs.path_of(ids))->file_bytes() ==
-                entry_bytes(runs.forward(), KvMode::int8, std::ssize(ids), resumable));
+                entry_bytes(runs.forward(), std::ssize(ids), resumable));
         }
       }
     }
@@ -255,12 +260,12 @@ TEST_CASE("U-05 U-06: other weights, loops, windows, modes and initial states ar
   const TemporaryFolder folder;
   const Model m = tiny(TinyModel::m), m2 = tiny(TinyModel::m2);
   const std::vector<TokenId> ids = random_ids(37, 20, 64);
-  PoolRuns first(m, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns first(m, *ops, setting_of(StorageMode::f16, 4), folder.path());
   first.add(ids);
-  PoolRuns other_weights(m2, *ops, setting_of(KvMode::f16, 4), folder.path());
-  PoolRuns other_loops(m, *ops, setting_of(KvMode::f16, 8), folder.path());
-  PoolRuns other_window(m, *ops, setting_of(KvMode::f16, 4, 8), folder.path());
-  PoolRuns other_mode(m, *ops, setting_of(KvMode::int8, 4), folder.path());
+  PoolRuns other_weights(m2, *ops, setting_of(StorageMode::f16, 4), folder.path());
+  PoolRuns other_loops(m, *ops, setting_of(StorageMode::f16, 8), folder.path());
+  PoolRuns other_window(m, *ops, setting_of(StorageMode::f16, 4, 8), folder.path());
+  PoolRuns other_mode(m, *ops, setting_of(StorageMode::int8, 4), folder.path());
   for (PoolRuns* runs : {&other_weights, &other_loops, &other_window, &other_mode}) {
     const PooledAnswer answer = runs->pooled(ids, 8);
     CHECK(answer.pool.kind == MatchKind::miss);
@@ -272,7 +277,7 @@ TEST_CASE("U-05 U-06: other weights, loops, windows, modes and initial states ar
   CHECK(first.pool().counts().hits == 1);
 
   const Model huginn = tiny(TinyModel::huginn);
-  EngineSetting zero = setting_of(KvMode::f16, 2), noise = zero;
+  EngineSetting zero = setting_of(StorageMode::f16, 2), noise = zero;
   zero.initial = "zero";
   noise.initial = "seed:5";
   const std::vector<TokenId> more = random_ids(38, 20, huginn.config().vocab);
@@ -290,8 +295,8 @@ TEST_CASE("an entry computed from another one is the same file content as one fr
   const std::span<const TokenId> ids = all;
   for (const std::int64_t window : {0, 9}) {
     const TemporaryFolder one, two;
-    PoolRuns extended(model, *ops, setting_of(KvMode::f16, 3, window), one.path());
-    PoolRuns scratch(model, *ops, setting_of(KvMode::f16, 3, window), two.path());
+    PoolRuns extended(model, *ops, setting_of(StorageMode::f16, 3, window), one.path());
+    PoolRuns scratch(model, *ops, setting_of(StorageMode::f16, 3, window), two.path());
     extended.add(ids.first(21));
     extended.add(ids);
     scratch.add(ids);
@@ -318,11 +323,10 @@ TEST_CASE("many prefixes at once, in any order, give what each gives alone") {
                                                       base};
   for (const std::int64_t window : {0, 12}) {
     const TemporaryFolder folder;
-    PoolRuns runs(model, *ops, setting_of(KvMode::int4, 4, window), folder.path());
+    PoolRuns runs(model, *ops, setting_of(StorageMode::int4, 4, window), folder.path());
     std::size_t steps = 0;
-    const auto results =
-        register_prefixes(runs.forward(), KvMode::int4, runs.pool(), prefixes, 0, false,
-                          [&](std::size_t done) { CHECK(done == ++steps); });
+    const auto results = register_prefixes(runs.forward(), runs.pool(), prefixes, 0, false,
+                                           [&](std::size_t done) { CHECK(done == ++steps); });
     CHECK(steps == 6);
     CHECK(results[1].key == results[5].key);
     CHECK(results[1].computed != results[5].computed);
@@ -341,7 +345,7 @@ TEST_CASE("added prompts are hits of the next run, and longer ones extend them")
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> all = random_ids(45, 50, 64);
   const std::span<const TokenId> ids = all;
   const MatchKind expected[] = {MatchKind::miss, MatchKind::prefix, MatchKind::prefix,
@@ -366,12 +370,12 @@ TEST_CASE("several answers to one prompt share what the pool gave and what was c
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::int8, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::int8, 4), folder.path());
   const std::vector<TokenId> prefix = random_ids(53, 30, 64);
   const std::vector<TokenId> longer = joined(prefix, random_ids(54, 5, 64));
   runs.add(prefix);
   for (const std::vector<TokenId>& ids : {prefix, longer}) {
-    PooledPrompt prompt(runs.forward(), KvMode::int8, ids, 0, {&runs.pool(), true, true});
+    PooledPrompt prompt(runs.forward(), ids, 0, {&runs.pool(), true, true});
     prompt.share();
     for (std::uint64_t sample = 0; sample < 3; ++sample) {
       SamplingOptions sampling;
@@ -380,7 +384,7 @@ TEST_CASE("several answers to one prompt share what the pool gave and what was c
       request.stop.max_tokens = 9;
       request.hash_logits = true;
       const Answer answer = prompt.generate(Sampler(sampling, 64), request, sample == 2);
-      KvCache cache(*ops, runs.forward().plan(), KvMode::int8);
+      KvCache cache(*ops, runs.forward().plan());
       request.prompt = ids;
       CHECK(runs.agree(answer, decode(runs.forward(), cache, Sampler(sampling, 64), request)));
     }
@@ -394,7 +398,7 @@ TEST_CASE("an answer of no tokens counts nothing") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> prefix = random_ids(55, 10, 64);
   runs.add(prefix);
   CHECK(runs.pooled(prefix, 0).answer.tokens.empty());
@@ -405,10 +409,10 @@ TEST_CASE("prefixes in memory go on as a fresh run would, and know their model")
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m), other = tiny(TinyModel::m2);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
-  PoolRuns others(other, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
+  PoolRuns others(other, *ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> prefix = random_ids(56, 21, 64);
-  PrefixCache held = PrefixCache::build(runs.forward(), KvMode::f16, prefix);
+  PrefixCache held = PrefixCache::build(runs.forward(), prefix);
   SamplingOptions sampling;
   sampling.seed = 3;
   const Sampler sampler(sampling, 64);
@@ -429,10 +433,9 @@ TEST_CASE("prefixes in memory go on as a fresh run would, and know their model")
   CHECK_THROWS_AS(held.generate(runs.forward(), sampler, request), Error);
   // A pool opened for another model is refused, too.
   request.prompt = prefix;
-  CHECK_THROWS_AS(
-      generate_with_pool(runs.forward(), KvMode::f16, sampler, request, {&others.pool()}), Error);
-  CHECK_THROWS_AS(PrefixCache::build(runs.forward(), KvMode::f16, {}), Error);
-  CHECK_THROWS_AS(PrefixCache::build(runs.forward(), KvMode::f16, random_ids(59, 65, 64)), Error);
+  CHECK_THROWS_AS(generate_with_pool(runs.forward(), sampler, request, {&others.pool()}), Error);
+  CHECK_THROWS_AS(PrefixCache::build(runs.forward(), {}), Error);
+  CHECK_THROWS_AS(PrefixCache::build(runs.forward(), random_ids(59, 65, 64)), Error);
 }
 
 }  // namespace

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "model/pool_runs.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop {
 namespace {
@@ -21,7 +21,7 @@ TEST_CASE("a flipped bit anywhere in an entry never changes an answer") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::int4, 1), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::int4, 1), folder.path());
   const std::vector<TokenId> prefix = random_ids(46, 18, 64);
   const std::vector<TokenId> longer = joined(prefix, random_ids(47, 2, 64));
   const std::vector<TokenId> shorter(prefix.begin(), prefix.begin() + 11);
@@ -55,7 +55,7 @@ TEST_CASE("damage that is met while the answer streams shows each id once") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> prefix = random_ids(48, 33, 64);
   const Answer plain = runs.plain(prefix, 12);
   runs.add(prefix);
@@ -72,8 +72,8 @@ TEST_CASE("damage that is met while the answer streams shows each id once") {
   };
   SamplingOptions sampling;
   sampling.seed = 3;
-  const PooledAnswer answer = generate_with_pool(runs.forward(), KvMode::f16, Sampler(sampling, 64),
-                                                 request, {&runs.pool()});
+  const PooledAnswer answer =
+      generate_with_pool(runs.forward(), Sampler(sampling, 64), request, {&runs.pool()});
   CHECK(streamed == plain.tokens);
   CHECK(runs.agree(answer.answer, plain));
   CHECK(answer.pool.kind == MatchKind::miss);
@@ -112,7 +112,7 @@ TEST_CASE("U-04: damaged files give the plain answer, one warning and a miss; ot
         write_content(path, newer);
       }};
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
   runs.add(one);
   runs.add(two);
   const std::string path = runs.path_of(one), good = file_content(path);
@@ -139,7 +139,7 @@ TEST_CASE("a snapshot of another sequence under the right name is not believed")
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> mine = random_ids(51, 20, 64), theirs = random_ids(52, 20, 64);
   runs.add(theirs);
   std::filesystem::rename(runs.path_of(theirs), runs.path_of(mine));
@@ -147,7 +147,7 @@ TEST_CASE("a snapshot of another sequence under the right name is not believed")
   CHECK(runs.agree(answer.answer, runs.plain(mine, 6)));
   CHECK(answer.pool.reused == 0);
   // And one of another setting moved into this one's folder is not either.
-  PoolRuns other(model, *ops, setting_of(KvMode::f16, 2), folder.path());
+  PoolRuns other(model, *ops, setting_of(StorageMode::f16, 2), folder.path());
   other.add(mine);
   std::filesystem::copy_file(other.path_of(mine), runs.path_of(mine),
                              std::filesystem::copy_options::overwrite_existing);

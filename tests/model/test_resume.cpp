@@ -19,17 +19,17 @@ namespace {
 struct Run {
   const Model& model;
   Ops& ops;
-  KvMode kv = KvMode::f16;
+  StorageMode kv = StorageMode::f16;
   std::int64_t window = 0;
   std::int32_t rows = 7;
 
   Answer answer(std::int32_t loops, const std::vector<TokenId>& prompt, const ResumeHandle* handle,
                 const ExitRule& exit = {}, const Speculation& speculation = {}) const {
-    const LoopPlan plan = make_loop_plan(model.config(), loops, window);
+    const LoopPlan plan = make_loop_plan(model.config(), loops, window, kv);
     Forward forward(model, ops, plan, InitialStates::parse("", model.config()),
                     std::max(rows, speculation.rows(loops)),
                     std::max(rows, speculation.slots(loops, exit)));
-    KvCache cache(ops, plan, kv);
+    KvCache cache(ops, plan);
     DecodeRequest request;
     request.prompt = prompt;
     request.stop.max_tokens = 12;
@@ -41,9 +41,9 @@ struct Run {
     return generate(forward, cache, Sampler(sampling, model.config().vocab), request, speculation);
   }
   ResumeHandle build(std::int32_t loops, const std::vector<TokenId>& prompt) const {
-    const LoopPlan plan = make_loop_plan(model.config(), loops, window);
+    const LoopPlan plan = make_loop_plan(model.config(), loops, window, kv);
     Forward forward(model, ops, plan, InitialStates::parse("", model.config()), rows, rows);
-    KvCache cache(ops, plan, kv);
+    KvCache cache(ops, plan);
     return ResumeHandle::build(forward, cache, prompt);
   }
 };
@@ -64,7 +64,7 @@ TEST_CASE("U-11: deepen 4 to 16, 4 to 5, 15 to 16, 4 to 4") {
     const std::pair<int, int> pairs[] = {{4, 16}, {4, 5}, {15, 16}, {4, 4}};
     for (const auto& [from, to] : pairs) {
       for (const std::int64_t window : {0, 6, 16}) {
-        for (const KvMode kv : {KvMode::f16, KvMode::int4}) {
+        for (const StorageMode kv : {StorageMode::f16, StorageMode::int4}) {
           INFO(name_of(which) << " " << from << " to " << to << " window " << window);
           const Run run{model, *ops, kv, window, 7};
           const ResumeHandle handle = run.build(from, prompt);
@@ -115,9 +115,9 @@ TEST_CASE("a saved state is the same after a way through a file") {
   CHECK(std::vector<TokenId>(handle.ids().begin(), handle.ids().end()) == prompt);
   check_same(run.answer(8, prompt, nullptr), run.answer(8, prompt, &handle));
 
-  const Run other_mode{model, *ops, KvMode::int8};
+  const Run other_mode{model, *ops, StorageMode::int8};
   CHECK_THROWS_AS(other_mode.answer(8, prompt, &handle), Error);
-  const Run other_window{model, *ops, KvMode::f16, 8};
+  const Run other_window{model, *ops, StorageMode::f16, 8};
   CHECK_THROWS_AS(other_window.answer(8, prompt, &handle), Error);
   CHECK_THROWS_AS(run.answer(2, prompt, &handle), Error);
   const Model other =

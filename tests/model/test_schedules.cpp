@@ -25,8 +25,7 @@ namespace {
 struct Case {
   std::int32_t loops = 4;
   std::int64_t window = 0;
-  KvMode kv = KvMode::f16;
-  HiddenMode hidden = HiddenMode::none;
+  StorageMode storage = StorageMode::f16;
   ExitRule exit;
   std::int32_t kv_slots = 0;
   SamplingOptions sampling;
@@ -43,12 +42,12 @@ struct Outcome {
 
 Outcome run(const Model& model, Ops& ops, const Case& c, const Speculation& speculation) {
   LoopPlan plan = make_loop_plan(model.config(), c.loops, c.window);
-  plan.stored_hidden = c.hidden;
+  plan.storage = c.storage;
   check(speculation, model.config(), plan, c.exit, c.kv_slots);
   Forward forward(model, ops, plan, InitialStates::parse("", model.config()),
                   std::max(16, speculation.rows(plan.loops)),
                   std::max(16, speculation.slots(plan.loops, c.exit)));
-  KvCache cache(ops, plan, c.kv);
+  KvCache cache(ops, plan);
   Outcome outcome;
   DecodeRequest request;
   request.prompt = c.prompt;
@@ -118,8 +117,7 @@ bool refused(const Speculation& speculation, const ModelConfig& config, const Ca
 std::string describe(const Case& c, const Speculation& speculation) {
   return fmt::format(
       "{} loops {} window {} kv {} exit '{}' temperature {} seed {} prompt {} max {}",
-      speculation.name(), c.loops, c.window,
-      std::string(name_of(c.kv)) + std::string(name_of(c.hidden)), c.exit.identity(),
+      speculation.name(), c.loops, c.window, name_of(c.storage), c.exit.identity(),
       c.sampling.temperature, c.sampling.seed, c.prompt.size(), c.stop.max_tokens);
 }
 
@@ -160,8 +158,8 @@ TEST_CASE("a thousand random combinations: no stream differs from plain decoding
     c.loops = dice.from(1, std::min(config.greatest_loops, 6));
     const std::int64_t windows[] = {0, 0, 1, 8, 16, 17};
     c.window = windows[dice.below(6)];
-    c.kv = static_cast<KvMode>(dice.below(4));
-    if (dice.one_in(5)) c.hidden = static_cast<HiddenMode>(dice.from(1, 3));
+    c.storage = static_cast<StorageMode>(dice.below(4));
+    if (dice.one_in(5)) c.storage = static_cast<StorageMode>(dice.from(4, 6));
     c.exit = random_exit(dice, config);
     c.sampling = random_sampling(dice, config);
     c.stop = random_stop(dice, config);
@@ -202,7 +200,7 @@ TEST_CASE("U-12: speculation changes nothing") {
     c.prompt = random_ids(static_cast<std::uint64_t>(100 + i),
                           static_cast<std::size_t>(dice.from(1, 16)), 64);
     c.window = i % 2 == 0 ? 0 : 8;
-    c.kv = i % 4 < 2 ? KvMode::f16 : KvMode::int8;
+    c.storage = i % 4 < 2 ? StorageMode::f16 : StorageMode::int8;
     c.sampling.repetition_penalty = i % 3 == 0 ? 1.2 : 1.0;
     const Outcome plain = run(model, *ops, c, Speculation());
     CHECK(plain.answer.tokens.size() == 40);
@@ -281,9 +279,9 @@ TEST_CASE("shared slots and early exits work with stored inputs") {
   Models models;
   const Model& model = models.get(TinyModel::m, WeightType::f32);
   const auto ops = cpu();
-  for (const HiddenMode hidden : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+  for (const StorageMode storage : {StorageMode::h16, StorageMode::h8, StorageMode::h4}) {
     Case c;
-    c.hidden = hidden;
+    c.storage = storage;
     c.sampling.temperature = 0.0;
     c.stop.max_tokens = 30;
     c.prompt = random_ids(9, 18, 64);

@@ -16,7 +16,7 @@ BatchCaches::BatchCaches(Forward& forward, const BatchOptions& options, std::int
       options_(options),
       chunk_(chunk),
       warning_(warning),
-      empty_(forward.ops(), forward.plan(), options.kv) {}
+      empty_(forward.ops(), forward.plan()) {}
 
 std::size_t BatchCaches::bytes_of(const BatchJob& job, std::int64_t shared) const {
   return job.stop.max_tokens == 0 ? 0 : bytes_to(shared, end_of(job));
@@ -45,14 +45,14 @@ CacheStart BatchCaches::start(std::span<const TokenId> ids, std::int64_t end, Sh
 
 CacheStart BatchCaches::begin(std::span<const TokenId> ids, SharedCache* shared,
                               std::size_t bytes) {
-  CacheStart start{shared != nullptr ? shared->start->cache.fork()
-                                     : KvCache(forward_.ops(), forward_.plan(), options_.kv),
-                   MemoryShare(taken_, bytes),
-                   {},
-                   false,
-                   {},
-                   0,
-                   0.0};
+  CacheStart start{
+      shared != nullptr ? shared->start->cache.fork() : KvCache(forward_.ops(), forward_.plan()),
+      MemoryShare(taken_, bytes),
+      {},
+      false,
+      {},
+      0,
+      0.0};
   if (options_.pool == nullptr) return start;
   const PoolMatch match = options_.pool->lookup(ids, options_.pool_crop);
   note(match.warning);
@@ -77,7 +77,7 @@ void BatchCaches::begin_with(const PoolMatch& match, CacheStart& start) {
     latest_ = match.snapshot;
     latest_key_ = match.key;
   }
-  KvCache cache = cache_from(forward_, options_.kv, latest_, match.length);
+  KvCache cache = cache_from(forward_, latest_, match.length);
   std::vector<float> last;
   if (match.kind == MatchKind::whole) last = last_of(forward_, *latest_);
   start.cache = std::move(cache);

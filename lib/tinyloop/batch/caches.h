@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "tinyloop/batch/plan.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/kv/kv_cache.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "tinyloop/batch/plan.h"
 #include "tinyloop/token.h"
 
 namespace tinyloop {

@@ -61,7 +61,7 @@ void check(Forward& forward, const BatchOptions& options) {
                 "a batch and `kv_slots` exclude each other: prompts are read with separate planes "
                 "for each loop");
   }
-  if (options.pool != nullptr) check_identity(forward, options.kv, *options.pool);
+  if (options.pool != nullptr) check_identity(forward, *options.pool);
   checked_chunk(forward, options);
 }
 

@@ -49,7 +49,6 @@ struct BatchOptions {
   std::int64_t prefill_chunk = 0;
   SamplingOptions sampling;  // of all lanes; the seed is the job's
   ExitRule exit;
-  KvMode kv = KvMode::f16;
   bool hash_logits = false;
   PrefixPool* pool = nullptr;  // null: none
   bool pool_crop = true;

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/schedule/answer_stream.h"
 #include "tinyloop/batch/caches.h"
 #include "tinyloop/batch/plan.h"
+#include "tinyloop/schedule/answer_stream.h"
 #include "tinyloop/schedule/live_rows.h"
 
 namespace tinyloop {

@@ -297,7 +297,7 @@ void Forward::run_layer(const Layer& layer, std::int64_t rows) {
 void Forward::run_attention(const Layer& layer, std::int64_t rows) {
   const ModelConfig& config = model_.config();
   Memory& m = *memory_;
-  if (plan_.stored_hidden != HiddenMode::none) round_inputs(rows);
+  if (stores_inputs(plan_.storage)) round_inputs(rows);
   project(layer, rows);
   for (const KvRow& place : m.places) {
     m.caches[static_cast<std::size_t>(place.sequence)]->verify(place.plane);
@@ -337,14 +337,14 @@ void Forward::round_inputs(std::int64_t rows) {
   for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
     const KvRow& place = m.places[r];
     encode_hidden(
-        plan_.stored_hidden, std::span(m.host_rows).subspan(r * hidden, hidden),
+        plan_.storage, std::span(m.host_rows).subspan(r * hidden, hidden),
         m.caches[static_cast<std::size_t>(place.sequence)]->record(place.plane, place.position));
   }
   ops_.upload(m.normed.data, m.host_rows.data(), m.host_rows.size() * sizeof(float));
 }
 
 void Forward::restore(KvCache& cache) {
-  if (plan_.stored_hidden == HiddenMode::none) return;
+  if (!stores_inputs(plan_.storage)) return;
   Memory& m = *memory_;
   const ModelConfig& config = model_.config();
   const auto hidden = static_cast<std::size_t>(config.hidden);
@@ -352,7 +352,7 @@ void Forward::restore(KvCache& cache) {
     for (KvRow& row : m.places) {
       row.plane = plane;
       const auto r = static_cast<std::size_t>(&row - m.places.data());
-      decode_hidden(plan_.stored_hidden, cache.record(plane, row.position),
+      decode_hidden(plan_.storage, cache.record(plane, row.position),
                     std::span(m.host_rows).subspan(r * hidden, hidden));
     }
     ops_.upload(m.normed.data, m.host_rows.data(), m.host_rows.size() * sizeof(float));

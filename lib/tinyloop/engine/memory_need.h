@@ -24,11 +24,10 @@ std::int64_t weight_bytes(const Model& model);
 std::int64_t working_bytes(const ModelConfig& config, std::int64_t max_rows, std::int64_t slots,
                            std::int64_t logit_rows);
 // Of a cache that holds positions up to `positions`, as KvCache allocates it.
-std::int64_t kv_bytes(const LoopPlan& plan, KvMode mode, std::int64_t positions,
-                      std::int64_t max_rows);
+std::int64_t kv_bytes(const LoopPlan& plan, std::int64_t positions, std::int64_t max_rows);
 
 // Of one Forward and the cache of its longest sequence.
-MemoryNeed memory_need(const Model& model, const LoopPlan& plan, KvMode mode, std::int64_t max_rows,
+MemoryNeed memory_need(const Model& model, const LoopPlan& plan, std::int64_t max_rows,
                        std::int64_t slots, std::int64_t positions);
 
 // Throws Error(device) naming what is needed and what there is, if the device knows that it is too

@@ -4,11 +4,10 @@
 
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/kv/cache_identity.h"
-#include "tinyloop/engine/run_identity.h"
 
 namespace tinyloop {
 
 // What another run must have in common to use this one's keys and values.
-CacheIdentity cache_identity(Forward& forward, KvMode mode);
+CacheIdentity cache_identity(Forward& forward);
 
 }  // namespace tinyloop

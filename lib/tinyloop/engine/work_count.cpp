@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tinyloop/kv/kv_cache.h"
+
 namespace tinyloop {
 
 Work& Work::operator+=(const Work& other) {
@@ -27,8 +29,8 @@ Work vector(VectorView weight) {
 
 }  // namespace
 
-WorkCount::WorkCount(const Model& model, const LoopPlan& plan, KvMode mode)
-    : model_(model), plan_(plan), geometry_{mode, plan.kv_heads, plan.head_dim} {}
+WorkCount::WorkCount(const Model& model, const LoopPlan& plan)
+    : model_(model), plan_(plan), geometry_(geometry_of(plan)) {}
 
 Work WorkCount::product(const WeightView& weight, std::int64_t rows) const {
   Work work{.weight_bytes = weight.bytes()};

@@ -31,7 +31,7 @@ struct PositionRun {
 class WorkCount {
  public:
   // model must outlive it.
-  WorkCount(const Model& model, const LoopPlan& plan, KvMode mode);
+  WorkCount(const Model& model, const LoopPlan& plan);
 
   // As the functions of engine/forward. Not counted, being small beside the rest: activations,
   // embedding rows, norms' and rotations' arithmetic.

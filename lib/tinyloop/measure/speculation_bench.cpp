@@ -43,7 +43,7 @@ double rate(const DecodeStats& stats) {
 
 class Bench {
  public:
-  Bench(Forward& forward, KvMode kv, const SamplingOptions& sampling, const StopRules& stop,
+  Bench(Forward& forward, const SamplingOptions& sampling, const StopRules& stop,
         std::span<const std::vector<TokenId>> prompts, const BenchOptions& options)
       : forward_(forward),
         sampler_(sampling, forward.model().config().vocab),
@@ -52,8 +52,8 @@ class Bench {
         options_(options) {
     stop_.max_tokens = options.max_tokens;
     for (const std::vector<TokenId>& prompt : prompts) {
-      caches_.emplace_back(forward.ops(), forward.plan(), kv);
-      measure_updates(prompt, kv);
+      caches_.emplace_back(forward.ops(), forward.plan());
+      measure_updates(prompt);
       if (prompt.size() > 1) {
         prefill(forward, caches_.back(), std::span(prompt).first(prompt.size() - 1), 0);
       }
@@ -96,8 +96,8 @@ class Bench {
   }
 
  private:
-  void measure_updates(std::span<const TokenId> prompt, KvMode kv) {
-    KvCache cache(forward_.ops(), forward_.plan(), kv);
+  void measure_updates(std::span<const TokenId> prompt) {
+    KvCache cache(forward_.ops(), forward_.plan());
     const auto most = static_cast<std::size_t>(std::min(forward_.max_rows(), forward_.slots()));
     const std::vector<LoopTrace> trace =
         trace_loops(forward_, cache, prompt.first(std::min(prompt.size(), most)));
@@ -187,11 +187,11 @@ const BenchArm& BenchReport::best() const {
   return *found;
 }
 
-BenchReport bench_speculation(Forward& forward, KvMode kv, const SamplingOptions& sampling,
+BenchReport bench_speculation(Forward& forward, const SamplingOptions& sampling,
                               const StopRules& stop, std::span<const std::vector<TokenId>> prompts,
                               const BenchOptions& options) {
   assert(!prompts.empty() && !options.speculations.empty());
-  return Bench(forward, kv, sampling, stop, prompts, options).run();
+  return Bench(forward, sampling, stop, prompts, options).run();
 }
 
 std::vector<Speculation> speculation_sweep(std::int32_t loops) {

@@ -54,7 +54,7 @@ struct BenchReport {
 // Throws Error(device) naming schedule and prompt if a stream differs from plain decoding's. Each
 // prompt is read once; what is timed begins with the first token. Needs the rows and slots of every
 // schedule and, for the update ratios, rows for the longest prompt (longer ones are cut).
-BenchReport bench_speculation(Forward& forward, KvMode kv, const SamplingOptions& sampling,
+BenchReport bench_speculation(Forward& forward, const SamplingOptions& sampling,
                               const StopRules& stop, std::span<const std::vector<TokenId>> prompts,
                               const BenchOptions& options);
 

@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "tinyloop/device/kv_tile.h"
 #include "tinyloop/device/limit_probe.h"
 #include "tinyloop/device/ops.h"
 #include "tinyloop/engine/work_count.h"
-#include "tinyloop/model/model.h"
 #include "tinyloop/measure/speed_timing.h"
+#include "tinyloop/model/loop_plan.h"
+#include "tinyloop/model/model.h"
 
 namespace tinyloop {
 
@@ -27,7 +27,7 @@ struct SpeedItem {
   SpeedPart part = SpeedPart::decode;
   bool growth = false;  // of the growth table
   std::int32_t loops = 1;
-  KvMode kv = KvMode::f16;
+  StorageMode kv = StorageMode::f16;
   std::int64_t rows = 1, context = 0;
 
   // Filled by measure_speed.

@@ -18,7 +18,7 @@ class SpeedRuns {
  public:
   // Works on positions 0 .. positions-1, whose K and V it fills. forward must outlive it; uses its
   // slots from 0 on. Throws Error(device) if memory is refused.
-  SpeedRuns(Forward& forward, KvMode mode, std::int64_t positions);
+  SpeedRuns(Forward& forward, std::int64_t positions);
 
   // One token at position `context`, all loops and the head. Returns its logits.
   std::span<const float> decode(std::int64_t context);

@@ -106,9 +106,9 @@ void refuse_if_different(const HfJson& json, const char* key, const HfJson& othe
                          const char* other_key) {
   if (!json.has(key) || !other.has(other_key)) return;
   if (json.number(key) == other.number(other_key)) return;
-  json.refuse(key, fmt::format("which contradicts {}{} ({})",
-                               &json == &other ? "" : other.name() + ".", other_key,
-                               other.number(other_key)));
+  json.refuse(key,
+              fmt::format("which contradicts {}{} ({})", &json == &other ? "" : other.name() + ".",
+                          other_key, other.number(other_key)));
 }
 
 std::int32_t head_dim_of(const HfJson& json, const char* width_key, const ModelConfig& config) {
@@ -173,8 +173,9 @@ void read_rope(const HfJson& json, const char* theta_key, ModelConfig& config) {
 bool tied_head(const HfJson& json, const char* key, bool absent, const HasTensor& has_tensor) {
   const bool tied = json.flag_or(key, absent);
   if (!tied && !has_tensor("lm_head.weight")) {
-    json.refuse(key, "and tensor lm_head.weight is missing; set the key to true if the embedding "
-                     "is the head");
+    json.refuse(key,
+                "and tensor lm_head.weight is missing; set the key to true if the embedding "
+                "is the head");
   }
   return tied;
 }
@@ -265,8 +266,8 @@ ModelConfig nanbeige_config(const HfJson& json, const HasTensor& has_tensor) {
   if (losses > 0) {
     set_loops(json, "loop_loss_weights", losses + 1, config);
     if (json.integer_or("num_loops", losses + 1) != losses + 1) {
-      json.refuse("num_loops", fmt::format("which contradicts loop_loss_weights ({} loops)",
-                                           losses + 1));
+      json.refuse("num_loops",
+                  fmt::format("which contradicts loop_loss_weights ({} loops)", losses + 1));
     }
   } else {
     set_loops(json, "num_loops", json.integer("num_loops"), config);
@@ -311,9 +312,8 @@ ModelConfig raven_config(const HfJson& json, const HasTensor& has_tensor, std::s
   if (config.qk_bias && config.heads != config.kv_heads) {
     json.refuse("qk_bias", "which needs as many key-value heads as heads");
   }
-  config.tied_head =
-      tied_head(json, first_present(json, {"tie_embeddings", "tie_word_embeddings"}), true,
-                has_tensor);
+  config.tied_head = tied_head(json, first_present(json, {"tie_embeddings", "tie_word_embeddings"}),
+                               true, has_tensor);
   config.injection = Injection::concat;
   config.initial_state = InitialState::free;
   const double width = config.hidden;

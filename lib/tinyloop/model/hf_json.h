@@ -23,7 +23,7 @@ class HfJson {
 
   const std::string& path() const { return path_; }
   const std::string& name() const { return name_; }  // of an object inside; empty for the file
-  bool has(const char* key) const;     // present and not null
+  bool has(const char* key) const;                   // present and not null
   bool truthy(const char* key) const;  // as Python has it: not absent, null, false, 0, "" or empty
 
   // A value of the wrong type, or of no value where no fallback is given, throws Error(data).

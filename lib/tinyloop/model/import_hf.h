@@ -25,7 +25,7 @@ struct ImportOptions {
   std::optional<WeightType> type;  // none: keep the type of each matrix as it is in the checkpoint
   std::optional<LoopedRange> looped;
   std::function<void(std::int64_t done, std::int64_t total)>
-      progress;  // bytes of the source; may be empty
+      progress;            // bytes of the source; may be empty
   std::string vocabulary;  // Vocabulary::serialize()'s bytes to store; empty: none
 };
 

@@ -92,14 +92,14 @@ ModelWriter::ModelWriter(const std::string& path, const ModelConfig& config,
                                               {"hashes", hashes_text(state.stored)}};
   state.vocabulary = std::move(vocabulary);
   if (!state.vocabulary.empty()) {
-    plans.push_back({std::string(kVocabularyTensor), TensorType::u8,
+    plans.push_back({std::string(kVocabularyTensor),
+                     TensorType::u8,
                      {static_cast<std::int64_t>(state.vocabulary.size())}});
     Hash hash;
     hash.add(std::as_bytes(std::span(state.vocabulary)));
     metadata.emplace(kVocabularyTensor, hash.text());
   }
-  state.file =
-      std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata));
+  state.file = std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata));
 }
 
 ModelWriter::~ModelWriter() = default;

@@ -20,8 +20,8 @@ class ModelWriter {
   // Validates the configuration and begins the file. types: how to store each tensor of
   // model_tensors(config), in their order; ignored for vectors and the exit gate, which are f32.
   // vocabulary: as Vocabulary::serialize() has it; empty: none is stored.
-  ModelWriter(const std::string& path, const ModelConfig& config,
-              std::span<const WeightType> types, std::string vocabulary = {});
+  ModelWriter(const std::string& path, const ModelConfig& config, std::span<const WeightType> types,
+              std::string vocabulary = {});
   ~ModelWriter();
   ModelWriter(const ModelWriter&) = delete;
   ModelWriter& operator=(const ModelWriter&) = delete;

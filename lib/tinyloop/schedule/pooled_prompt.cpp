@@ -28,8 +28,8 @@ double computing_ms(const PoolMatch& match) {
          static_cast<double>(match.snapshot->length());
 }
 
-void check_identity(Forward& forward, KvMode mode, const PrefixPool& pool) {
-  if (pool.identity() != cache_identity(forward, mode)) {
+void check_identity(Forward& forward, const PrefixPool& pool) {
+  if (pool.identity() != cache_identity(forward)) {
     throw Error(
         ErrorKind::usage,
         "the pool was opened for another model, device, loop count, window, storage mode or "
@@ -50,23 +50,22 @@ SnapshotContent content_of(KvCache& cache, std::span<const TokenId> ids,
   return content;
 }
 
-std::int64_t entry_bytes(Forward& forward, KvMode mode, std::int64_t length, bool resumable) {
+std::int64_t entry_bytes(Forward& forward, std::int64_t length, bool resumable) {
   const ModelConfig& config = forward.model().config();
-  const KvCache empty(forward.ops(), forward.plan(), mode);
-  return snapshot_bytes(cache_identity(forward, mode), empty.snapshot_shape(length), length,
+  const KvCache empty(forward.ops(), forward.plan());
+  return snapshot_bytes(cache_identity(forward), empty.snapshot_shape(length), length,
                         config.hidden, resumable, resumable && config.injection != Injection::none);
 }
 
-PooledPrompt::PooledPrompt(Forward& forward, KvMode mode, std::span<const TokenId> ids,
-                           std::int64_t chunk, PoolUse use)
+PooledPrompt::PooledPrompt(Forward& forward, std::span<const TokenId> ids, std::int64_t chunk,
+                           PoolUse use)
     : forward_(forward),
-      mode_(mode),
       ids_(ids),
       chunk_(chunk),
       use_(use),
-      cache_(forward.ops(), forward.plan(), mode) {
+      cache_(forward.ops(), forward.plan()) {
   if (use_.pool == nullptr || ids.empty()) return;
-  check_identity(forward, mode, *use_.pool);
+  check_identity(forward, *use_.pool);
   const Clock::time_point start = Clock::now();
   look_up();
   lookup_ms_ = milliseconds_since(start);
@@ -95,7 +94,7 @@ void PooledPrompt::take(const PoolMatch& match) {
   const auto hidden = static_cast<std::size_t>(forward_.model().config().hidden);
   std::vector<float> last = last_of(forward_, snapshot);
   if (match.kind != MatchKind::warm) {
-    cache_ = cache_from(forward_, mode_, match.snapshot, match.length);
+    cache_ = cache_from(forward_, match.snapshot, match.length);
     if (match.kind == MatchKind::whole) last_ = std::move(last);
     return;
   }
@@ -135,7 +134,7 @@ void PooledPrompt::give_up(const std::string& why) {
   last_.clear();
   missing_loops_ = 0;
   prompt_cache_.reset();
-  cache_ = KvCache(forward_.ops(), forward_.plan(), mode_);
+  cache_ = KvCache(forward_.ops(), forward_.plan());
 }
 
 void PooledPrompt::share() {
@@ -266,20 +265,20 @@ void PooledPrompt::publish() {
   use_.pool->publish(content_of(*prompt_cache_, ids_, last_, prefill_ms_ + computing_ms(match_)));
 }
 
-PooledAnswer generate_with_pool(Forward& forward, KvMode mode, const Sampler& sampler,
+PooledAnswer generate_with_pool(Forward& forward, const Sampler& sampler,
                                 const DecodeRequest& request, const PoolUse& use) {
-  PooledPrompt prompt(forward, mode, request.prompt, request.prefill_chunk, use);
+  PooledPrompt prompt(forward, request.prompt, request.prefill_chunk, use);
   PooledAnswer result;
   result.answer = prompt.generate(sampler, request);
   result.pool = prompt.finish();
   return result;
 }
 
-std::vector<Registration> register_prefixes(Forward& forward, KvMode mode, PrefixPool& pool,
+std::vector<Registration> register_prefixes(Forward& forward, PrefixPool& pool,
                                             std::span<const std::vector<TokenId>> prefixes,
                                             std::int64_t chunk, bool resumable,
                                             const std::function<void(std::size_t done)>& progress) {
-  check_identity(forward, mode, pool);
+  check_identity(forward, pool);
   if (resumable) check_resumable(forward);
   // In order of ids a prefix comes before what extends it, and its neighbour shares the most.
   std::vector<std::size_t> order(prefixes.size());
@@ -305,14 +304,14 @@ std::vector<Registration> register_prefixes(Forward& forward, KvMode mode, Prefi
         const PoolMatch match = from_pool ? pool.lookup(ids) : PoolMatch{};
         double base_ms = 0.0;
         if (match.length > shared && (match.snapshot->resumable() || !resumable)) {
-          working = PrefixCache::from(forward, mode, match.snapshot, resumable);
+          working = PrefixCache::from(forward, match.snapshot, resumable);
           base_ms = computing_ms(match);
         } else if (working && shared > 0) {
           base_ms =
               working_ms * static_cast<double>(shared) / static_cast<double>(working->ids().size());
         }
         if (!working) {
-          working = PrefixCache::build(forward, mode, ids, chunk, resumable);
+          working = PrefixCache::build(forward, ids, chunk, resumable);
         } else {
           working->change_to(forward, ids, chunk);
         }

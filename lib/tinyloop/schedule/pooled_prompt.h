@@ -33,13 +33,12 @@ struct PoolReport {
 
 // Throws Error(usage) if the pool is opened for another model, device, loop count, window, storage
 // mode or initial state.
-void check_identity(Forward& forward, KvMode mode, const PrefixPool& pool);
+void check_identity(Forward& forward, const PrefixPool& pool);
 // What PrefixPool::publish() takes of a cache that holds `ids`; all of them must outlive it.
 SnapshotContent content_of(KvCache& cache, std::span<const TokenId> ids,
                            std::span<const float> last, double prefill_ms);
 // Bytes of the entry that publish() makes of so many ids.
-std::int64_t entry_bytes(Forward& forward, KvMode mode, std::int64_t length,
-                         bool resumable = false);
+std::int64_t entry_bytes(Forward& forward, std::int64_t length, bool resumable = false);
 // What it took to compute the part of a snapshot that a match uses.
 double computing_ms(const PoolMatch& match);
 
@@ -48,8 +47,7 @@ class PooledPrompt {
  public:
   // Looks the prompt up. forward, ids and the pool must outlive it. Throws Error(usage) if the pool
   // is opened for another model, loop count, window, storage mode or initial state.
-  PooledPrompt(Forward& forward, KvMode mode, std::span<const TokenId> ids, std::int64_t chunk,
-               PoolUse use);
+  PooledPrompt(Forward& forward, std::span<const TokenId> ids, std::int64_t chunk, PoolUse use);
 
   // Reads the prompt for all answers; of use before the first of several. Its work is counted in
   // the first answer's statistics, and what the others find is no work and not reused.
@@ -78,7 +76,6 @@ class PooledPrompt {
   }
 
   Forward& forward_;
-  KvMode mode_;
   std::span<const TokenId> ids_;
   std::int64_t chunk_;
   PoolUse use_;
@@ -102,7 +99,7 @@ struct PooledAnswer {
   PoolReport pool;
 };
 // All of the above at once.
-PooledAnswer generate_with_pool(Forward& forward, KvMode mode, const Sampler& sampler,
+PooledAnswer generate_with_pool(Forward& forward, const Sampler& sampler,
                                 const DecodeRequest& request, const PoolUse& use);
 
 // What became of one prefix.
@@ -115,7 +112,7 @@ struct Registration {
 // what a run with more loops needs to go on, and one that is there without it is replaced. In input
 // order. `progress` is called after each with the number done; may be empty. Throws Error.
 std::vector<Registration> register_prefixes(
-    Forward& forward, KvMode mode, PrefixPool& pool, std::span<const std::vector<TokenId>> prefixes,
+    Forward& forward, PrefixPool& pool, std::span<const std::vector<TokenId>> prefixes,
     std::int64_t chunk, bool resumable = false,
     const std::function<void(std::size_t done)>& progress = {});
 

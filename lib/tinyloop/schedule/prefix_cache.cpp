@@ -13,9 +13,9 @@
 
 namespace tinyloop {
 
-KvCache cache_from(Forward& forward, KvMode mode, std::shared_ptr<const Snapshot> snapshot,
+KvCache cache_from(Forward& forward, std::shared_ptr<const Snapshot> snapshot,
                    std::int64_t length) {
-  KvCache cache(forward.ops(), forward.plan(), mode, std::move(snapshot), length);
+  KvCache cache(forward.ops(), forward.plan(), std::move(snapshot), length);
   forward.restore(cache);
   return cache;
 }
@@ -28,20 +28,20 @@ std::vector<float> last_of(Forward& forward, const Snapshot& snapshot) {
   return {last.begin(), last.end()};
 }
 
-PrefixCache PrefixCache::build(Forward& forward, KvMode mode, std::span<const TokenId> ids,
-                               std::int64_t chunk, bool resumable) {
+PrefixCache PrefixCache::build(Forward& forward, std::span<const TokenId> ids, std::int64_t chunk,
+                               bool resumable) {
   if (resumable) check_resumable(forward);
-  PrefixCache prefix(cache_identity(forward, mode), KvCache(forward.ops(), forward.plan(), mode));
+  PrefixCache prefix(cache_identity(forward), KvCache(forward.ops(), forward.plan()));
   prefix.resumable_ = resumable;
   prefix.change_to(forward, ids, chunk);
   return prefix;
 }
 
-PrefixCache PrefixCache::from(Forward& forward, KvMode mode,
-                              std::shared_ptr<const Snapshot> snapshot, bool resumable) {
+PrefixCache PrefixCache::from(Forward& forward, std::shared_ptr<const Snapshot> snapshot,
+                              bool resumable) {
   assert(!resumable || snapshot->resumable());
   PrefixCache prefix(snapshot->identity(),
-                     KvCache(forward.ops(), forward.plan(), mode, snapshot, snapshot->length()));
+                     KvCache(forward.ops(), forward.plan(), snapshot, snapshot->length()));
   prefix.check(forward);
   forward.restore(prefix.cache_);
   prefix.ids_.assign(snapshot->ids().begin(), snapshot->ids().end());
@@ -100,7 +100,7 @@ Answer PrefixCache::generate(Forward& forward, const Sampler& sampler, DecodeReq
 }
 
 void PrefixCache::check(Forward& forward) const {
-  if (cache_identity(forward, cache_.geometry().mode) != identity_) {
+  if (cache_identity(forward) != identity_) {
     throw Error(ErrorKind::usage,
                 "the prefix was computed with another model, device, loop count, window or initial "
                 "state");

@@ -19,8 +19,7 @@ namespace tinyloop {
 
 // A cache that begins with the first `length` positions of a snapshot, store-h records computed.
 // Throws as KvCache does.
-KvCache cache_from(Forward& forward, KvMode mode, std::shared_ptr<const Snapshot> snapshot,
-                   std::int64_t length);
+KvCache cache_from(Forward& forward, std::shared_ptr<const Snapshot> snapshot, std::int64_t length);
 // What the head multiplies at the snapshot's end. Throws Error(data) if it is not of the model.
 std::vector<float> last_of(Forward& forward, const Snapshot& snapshot);
 
@@ -29,10 +28,10 @@ class PrefixCache {
   // Computes all of `ids`, at least one and at most the context, `chunk` positions at a time (0: as
   // many as the forward pass can). `resumable`: keeps states() and injected(). Throws as decode()
   // does, and as check_resumable().
-  static PrefixCache build(Forward& forward, KvMode mode, std::span<const TokenId> ids,
-                           std::int64_t chunk = 0, bool resumable = false);
+  static PrefixCache build(Forward& forward, std::span<const TokenId> ids, std::int64_t chunk = 0,
+                           bool resumable = false);
   // From a snapshot of the same identity; nothing is computed. Resumable only if the snapshot is.
-  static PrefixCache from(Forward& forward, KvMode mode, std::shared_ptr<const Snapshot> snapshot,
+  static PrefixCache from(Forward& forward, std::shared_ptr<const Snapshot> snapshot,
                           bool resumable = false);
   // Computes what `ids` has beyond their first shared ids, which are kept. With a window as many as
   // it can take back, in the end none.

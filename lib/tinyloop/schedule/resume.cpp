@@ -41,9 +41,9 @@ void check_resumable(Forward& forward) {
                 "alpha / loops, so all of them would differ",
                 config.family);
   }
-  if (forward.plan().stored_hidden != HiddenMode::none) {
+  if (stores_inputs(forward.plan().storage)) {
     throw Error(ErrorKind::usage, "a state holds keys and values; {} stores layer inputs",
-                name_of(forward.plan().stored_hidden));
+                name_of(forward.plan().storage));
   }
 }
 
@@ -65,7 +65,7 @@ ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<con
   check_resumable(forward);
   assert(cache.length() == 0);
   ResumeHandle handle;
-  handle.identity_ = cache_identity(forward, cache.geometry().mode);
+  handle.identity_ = cache_identity(forward);
   handle.ids_.assign(ids.begin(), ids.end());
   const PrefillHooks hooks = keeping_states(forward, handle.states_, handle.injected_);
   const std::span<const float> last = prefill(forward, cache, ids, chunk, hooks);
@@ -84,7 +84,7 @@ ResumeHandle ResumeHandle::build(Forward& forward, KvCache& cache, std::span<con
 }
 
 void ResumeHandle::check(Forward& forward, const KvCache& cache) const {
-  const CacheIdentity own = cache_identity(forward, cache.geometry().mode);
+  const CacheIdentity own = cache_identity(forward);
   const auto same = [](std::string_view what, const auto& saved, const auto& wanted) {
     if (saved == wanted) return;
     throw Error(ErrorKind::usage, "the saved state has the {} {}, this run {}", what, saved,
