@@ -47,7 +47,7 @@ std::string time_text(std::int64_t seconds) {
 void check(const PoolEntry& entry, const Snapshot& snapshot, bool verify) {
   const CacheIdentity& identity = snapshot.identity();
   if (identity.folder() != entry.identity || key_of(identity, snapshot.ids()) != entry.key) {
-    throw Error(ErrorKind::data, "{}: is not the entry that its name says", snapshot.path());
+    throw Error(ErrorKind::data, "{}: its content does not match its name", snapshot.path());
   }
   if (verify) snapshot.verify_all();
 }

@@ -55,14 +55,14 @@ for limit in unlimited 8; do
   (ulimit -f $limit && generate --pool pool --pool-add --no-crop long >answer 2>err) || fail "tl-generate with a file size of $limit"
   same plain answer
   [ "$(wc -l <err)" -eq 1 ] || { cat err >&2; fail 'not one warning'; }
-  holds err "an entry of $needed bytes, the pool may hold $((3 * one))"
+  holds err "an entry of $needed bytes exceeds the pool's limit of $((3 * one))"
   unchanged "--pool-add, a file size of $limit"
 done
 for i in 1 2 3; do echo "$(cat long) $i"; done >jobs
 generate jobs >plain
 tl-batch -m "$model" -n 3 --temperature 0 --ignore-eos --pool pool --pool-min-share 2 jobs >answers 2>err || fail "$(cat err)"
 same plain answers
-holds err "bytes, the pool may hold $((3 * one))"
+holds err "bytes exceeds the pool's limit of $((3 * one))"
 unchanged --pool-min-share
 
 # An entry that takes another one's place needs no room of a third.

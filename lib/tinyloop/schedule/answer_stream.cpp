@@ -16,8 +16,8 @@ std::int64_t checked_length(std::span<const TokenId> prompt, const ModelConfig& 
   const auto length = static_cast<std::int64_t>(prompt.size());
   if (length == 0) throw Error(ErrorKind::usage, "empty prompt");
   if (length > config.context) {
-    throw Error(ErrorKind::usage, "prompt too long: {} ids, the model's context holds {}", length,
-                config.context);
+    throw Error(ErrorKind::usage, "prompt too long: {} ids exceed the model's context of {}",
+                length, config.context);
   }
   return length;
 }

@@ -60,7 +60,7 @@ void PrefixCache::change_to(Forward& forward, std::span<const TokenId> ids, std:
   const std::int64_t context = forward.model().config().context;
   if (ids.empty()) throw Error(ErrorKind::usage, "empty prefix");
   if (static_cast<std::int64_t>(ids.size()) > context) {
-    throw Error(ErrorKind::usage, "prefix too long: {} ids, the model's context holds {}",
+    throw Error(ErrorKind::usage, "prefix too long: {} ids exceed the model's context of {}",
                 ids.size(), context);
   }
   if (std::ranges::equal(ids, ids_)) return;

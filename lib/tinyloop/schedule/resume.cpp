@@ -37,8 +37,8 @@ void check_resumable(Forward& forward) {
   const ModelConfig& config = forward.model().config();
   if (config.injection == Injection::relaxed) {
     throw Error(ErrorKind::usage,
-                "a {} model with looped layers cannot go on to more loops: each loop's step is "
-                "alpha / loops, so all of them would differ",
+                "a {} model with looped layers cannot resume with more loops: each loop's step is "
+                "alpha / loops, so all steps would differ",
                 config.family);
   }
   if (stores_inputs(forward.plan().storage)) {
@@ -87,7 +87,7 @@ void ResumeHandle::check(Forward& forward, const KvCache& cache) const {
   const CacheIdentity own = cache_identity(forward);
   const auto same = [](std::string_view what, const auto& saved, const auto& wanted) {
     if (saved == wanted) return;
-    throw Error(ErrorKind::usage, "the saved state has the {} {}, this run {}", what, saved,
+    throw Error(ErrorKind::usage, "the saved state has the {} {}, but this run has {}", what, saved,
                 wanted);
   };
   same("model", identity_.model, own.model);
@@ -96,7 +96,7 @@ void ResumeHandle::check(Forward& forward, const KvCache& cache) const {
   same("cache window", identity_.window, own.window);
   same("initial state", identity_.initial_state, own.initial_state);
   if (own.loops < identity_.loops) {
-    throw Error(ErrorKind::usage, "the saved state has {} loops behind it, {} are fewer",
+    throw Error(ErrorKind::usage, "the saved state has run {} loops, more than the {} of this run",
                 identity_.loops, own.loops);
   }
   const ModelConfig& config = forward.model().config();
