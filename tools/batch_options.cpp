@@ -15,7 +15,7 @@
 namespace tinyloop::cli {
 namespace {
 
-constexpr std::int32_t kMostLanes = 4096, kAutoLanes = 32;
+constexpr std::int32_t kMaxLanes = 4096, kAutoLanes = 32;
 constexpr std::string_view kAuto = "auto";
 
 // What this process may still take: of the machine, or of its control group if that is less.
@@ -26,10 +26,10 @@ std::int64_t available_memory() {
     std::int64_t kilobytes = 0;
     if (word == "MemAvailable:" && machine >> kilobytes) bytes = kilobytes * 1024;
   }
-  std::int64_t most = 0, used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> most &&
+  std::int64_t limit = 0, used = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit &&
       std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
-    bytes = std::min(bytes, std::max<std::int64_t>(most - used, 1));
+    bytes = std::min(bytes, std::max<std::int64_t>(limit - used, 1));
   }
   return bytes;
 }
@@ -76,9 +76,9 @@ BatchOptions BatchFlags::options() const {
     return options;
   }
   const auto lanes = parse_number<std::int64_t>(lanes_);
-  if (!lanes || *lanes < 1 || *lanes > kMostLanes) {
+  if (!lanes || *lanes < 1 || *lanes > kMaxLanes) {
     throw Error(ErrorKind::usage, "--lanes: '{}' is not an integer from 1 to {} or auto", lanes_,
-                kMostLanes);
+                kMaxLanes);
   }
   options.lanes = static_cast<std::int32_t>(*lanes);
   return options;

@@ -128,7 +128,7 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std
                   });
 }
 
-std::size_t parse_bytes(std::string_view option, std::string_view text, std::int64_t least) {
+std::size_t parse_bytes(std::string_view option, std::string_view text, std::int64_t min) {
   std::string_view digits = text;
   int shift = 0;
   if (!text.empty()) {
@@ -139,7 +139,7 @@ std::size_t parse_bytes(std::string_view option, std::string_view text, std::int
     }
   }
   const auto count = parse_number<std::int64_t>(digits);
-  if (!count || *count < least || *count > Limits<std::int64_t>::max() >> shift) {
+  if (!count || *count < min || *count > Limits<std::int64_t>::max() >> shift) {
     throw Error(ErrorKind::usage, "{}: '{}' is not a number of bytes such as 800M or 8G", option,
                 text);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line, or the objects, that say how far a long run is. Measures nothing but the time.
+// The line, or the objects, that show a long run's progress. Measures only time.
 #include "progress.h"
 
 #include <fmt/format.h>

@@ -30,7 +30,7 @@ namespace {
 using namespace tinyloop;
 using Numbers = std::vector<std::int64_t>;
 
-constexpr std::int64_t kMostThreads = 4096, kMostLoops = 4096, kMostPositions = 1 << 24;
+constexpr std::int64_t kMaxThreads = 4096, kMaxLoops = 4096, kMaxPositions = 1 << 24;
 
 struct Options {
   std::string model, shape;
@@ -68,9 +68,9 @@ std::string_view part_of(const SpeedItem& item) {
 }
 
 std::size_t array_bytes(const Options& options) {
-  constexpr std::size_t kMegabyte = 1'000'000, kLeast = 512 * kMegabyte;
+  constexpr std::size_t kMegabyte = 1'000'000, kMin = 512 * kMegabyte;
   if (options.array_mb > 0) return static_cast<std::size_t>(options.array_mb) * kMegabyte;
-  return std::max(kLeast, 4 * last_level_cache_bytes());
+  return std::max(kMin, 4 * last_level_cache_bytes());
 }
 
 std::vector<SpeedItem> items_of(const Options& options, const Numbers& loops) {
@@ -143,8 +143,8 @@ std::string as_table(const Options& options, const Answer& answer) {
     const char* unit = is_bytes(line.limit) ? "GB" : "G operations";
     text += fmt::format("{:<8} {:>18} {:>21} {:>8}\n", name_of(line.limit),
                         fmt::format("{:.1f} {}", line.per_second() / 1e9, unit),
-                        fmt::format("{:.1f}..{:.1f}", line.per_second(line.timing.greatest()) / 1e9,
-                                    line.per_second(line.timing.least()) / 1e9),
+                        fmt::format("{:.1f}..{:.1f}", line.per_second(line.timing.max()) / 1e9,
+                                    line.per_second(line.timing.min()) / 1e9),
                         line.timing.samples.size());
   }
   if (block.items.empty()) return text;
@@ -158,7 +158,7 @@ std::string as_table(const Options& options, const Answer& answer) {
         "%\n",
         part_of(item), item.loops, name_of(item.kv), item.rows, item.context,
         item.rows_per_second(), item.ms(),
-        fmt::format("{:.3f}..{:.3f}", item.timing.least(), item.timing.greatest()),
+        fmt::format("{:.3f}..{:.3f}", item.timing.min(), item.timing.max()),
         static_cast<double>(item.work.bytes()) / 1e6,
         static_cast<double>(item.work.float_ops + item.work.int8_ops) / 1e9, name_of(item.limit),
         100.0 * item.share());
@@ -169,8 +169,8 @@ std::string as_table(const Options& options, const Answer& answer) {
 
 std::string timing_json(const Timing& timing) {
   return fmt::format("\"ms\":{},\"ms_least\":{},\"ms_greatest\":{},\"samples\":{},\"runs\":{}",
-                     json_number(timing.median()), json_number(timing.least()),
-                     json_number(timing.greatest()), timing.samples.size(), timing.runs);
+                     json_number(timing.median()), json_number(timing.min()),
+                     json_number(timing.max()), timing.samples.size(), timing.runs);
 }
 
 std::string as_json(const Answer& answer) {
@@ -211,8 +211,8 @@ std::string as_csv(const Answer& answer) {
   const SpeedBlock& block = answer.block;
   std::string text;
   const auto timing = [](const Timing& t) {
-    return fmt::format("{:.6f},{:.6f},{:.6f},{},{}", t.median(), t.least(), t.greatest(),
-                       t.samples.size(), t.runs);
+    return fmt::format("{:.6f},{:.6f},{:.6f},{},{}", t.median(), t.min(), t.max(), t.samples.size(),
+                       t.runs);
   };
   for (const SpeedLimit& line : block.limits) {
     text += fmt::format("limit,{},,,,,,{:.3f},{},,,,,{},,\n", answer.threads, line.per_second(),
@@ -419,7 +419,7 @@ int main(int argc, char** argv) {
   cli::add_list(app, "--kv", options.kv, "MODE,...",
                 "How keys and values are stored: f32, f16, int8, int4, h16, h8, h4; default: f16",
                 by_name(parse_storage_mode));
-  cli::add_numbers(app, "--threads", options.threads, 0, kMostThreads,
+  cli::add_numbers(app, "--threads", options.threads, 0, kMaxThreads,
                    "Numbers of threads; 0: one per CPU this process may use; default: 1 and 0")
       ->envname("TL_THREADS");
   options.device.add(app);
@@ -434,13 +434,13 @@ int main(int argc, char** argv) {
                               "{}: '{}' is none of limits, prefill, decode, passes, growth", option,
                               word);
                 });
-  cli::add_numbers(app, "--loops", options.loops, 1, kMostLoops,
+  cli::add_numbers(app, "--loops", options.loops, 1, kMaxLoops,
                    "Numbers of loops; default: the model's own");
-  cli::add_numbers(app, "--rows", options.rows, 1, kMostPositions,
+  cli::add_numbers(app, "--rows", options.rows, 1, kMaxPositions,
                    "Rows of a pass; default: 1,2,4,6,8,16");
-  cli::add_numbers(app, "--prefill", options.prefill, 1, kMostPositions,
+  cli::add_numbers(app, "--prefill", options.prefill, 1, kMaxPositions,
                    "Rows of a prefill; default: 1,8,64,512");
-  cli::add_numbers(app, "--context", options.context, 0, kMostPositions,
+  cli::add_numbers(app, "--context", options.context, 0, kMaxPositions,
                    "Positions before the decoded token; default: 0,1024,4096");
   cli::add_number(app, "--repeats", options.timing.repeats, 1, 1'000'000,
                   "Number of samples of each figure")

@@ -237,16 +237,16 @@ std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
 }
 
 // Of the longest request: its prompt and the most tokens it may get.
-std::int64_t most_positions(const Options& options, const ModelConfig& config,
-                            const std::vector<TokenLine>& lines) {
+std::int64_t max_positions(const Options& options, const ModelConfig& config,
+                           const std::vector<TokenLine>& lines) {
   if (lines.empty()) return config.context;
-  std::int64_t most = 1;
+  std::int64_t longest = 1;
   for (const TokenLine& line : lines) {
     const std::int64_t tokens = line.max_tokens.value_or(options.stop.rules(config).max_tokens);
     const std::int64_t room = config.context - static_cast<std::int64_t>(line.ids.size());
-    most = std::max(most, config.context - std::max<std::int64_t>(0, room - tokens));
+    longest = std::max(longest, config.context - std::max<std::int64_t>(0, room - tokens));
   }
-  return most;
+  return longest;
 }
 
 int run(Options& options) {
@@ -308,7 +308,7 @@ int run(Options& options) {
   const std::int32_t rows = std::max(chunk, choice.speculation.rows(plan.loops));
   const std::int32_t slots =
       std::max(chunk, choice.speculation.slots(plan.loops, options.speculation.exit_rule()));
-  check_memory(*ops, memory_need(model, plan, rows, slots, most_positions(options, config, lines)));
+  check_memory(*ops, memory_need(model, plan, rows, slots, max_positions(options, config, lines)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
   Engine engine{forward, std::nullopt, {}, choice, std::move(resumed)};
   engine.pool = open_pool(options, engine);

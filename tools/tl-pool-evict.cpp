@@ -29,7 +29,7 @@ struct Options {
 
 // "90", "90s", "15m", "6h" or "30d" as seconds.
 std::int64_t parse_duration(const std::string& text) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
   std::int64_t unit = 1;
   std::string digits = text;
   const std::string_view units = "smhd";
@@ -40,7 +40,7 @@ std::int64_t parse_duration(const std::string& text) {
   }
   std::int64_t value = 0;
   for (const char digit : digits) {
-    if (digit < '0' || digit > '9' || value > kMost) digits.clear();
+    if (digit < '0' || digit > '9' || value > kMax) digits.clear();
     value = value * 10 + (digit - '0');
   }
   if (digits.empty()) {

@@ -167,14 +167,14 @@ int register_all(Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Computes prefixes and puts them into a prefix pool.", "tl-pool-register");
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
   cli::add_pool(app, options.pool, "The pool's folder; created if missing")->required();
   options.model.add(app);
   options.input.add(app);
   options.loop.add(app);
   app.add_flag("--resumable", options.resumable,
                "Also store the states that let runs with more loops resume from the entries");
-  cli::add_number(app, "--capacity", options.capacity, 1, kMost,
+  cli::add_number(app, "--capacity", options.capacity, 1, kMax,
                   "Maximum number of entries, stored in the pool; default: 16");
   cli::add_bytes(app, "--max-bytes", options.max_bytes, 0,
                  "Maximum total bytes of all entries, such as 8G or 500M, stored in the pool; "

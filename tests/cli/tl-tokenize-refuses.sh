@@ -43,7 +43,7 @@ echo '{"tokens":[1,-1]}' >ids
 refused 2 'ids:1: tokens[1]: -1 is not an id' tl-detokenize --tokenizer "$tokenizer" --jsonl ids
 
 echo '{"tokens":[1],"text":"a"}' >ids
-refused 2 "ids:1: it has 'text' already" tl-detokenize --tokenizer "$tokenizer" --jsonl ids
+refused 2 "ids:1: it already has 'text'" tl-detokenize --tokenizer "$tokenizer" --jsonl ids
 
 sed 's/"NFC"/"NFC","more":1/; s/"normalizer":{[^}]*}/"normalizer":{"type":"BertNormalizer"}/' "$tokenizer" >bert.json
 refused 1 'bert.json: normalizer: type "BertNormalizer" is not supported' tl-tokenize --tokenizer bert.json jobs

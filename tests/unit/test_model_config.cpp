@@ -164,7 +164,7 @@ TEST_CASE("each key must be there, once known, and of its type") {
   };
   for (const auto& [from, to] : wrong) {
     CAPTURE(to);
-    CHECK_ERROR(config_from_json(replaced(kOuroJson, from, to), "it"), data, "is wrong");
+    CHECK_ERROR(config_from_json(replaced(kOuroJson, from, to), "it"), data, "is invalid");
   }
   for (const std::string& text :
        {std::string(), std::string("{"), std::string("[]"), std::string("1"),

@@ -21,9 +21,9 @@ namespace {
 std::int64_t checked_chunk(const Forward& forward, const BatchOptions& options) {
   const std::int64_t lanes = options.lanes;
   const std::int64_t slots = options.exit.kind == ExitRule::Kind::none ? lanes : 2 * lanes;
-  const std::int64_t most = std::min(forward.max_rows() - lanes, forward.slots() - slots);
-  const std::int64_t chunk = options.prefill_chunk > 0 ? options.prefill_chunk : most;
-  if (chunk < 1 || chunk > most) {
+  const std::int64_t max_chunk = std::min(forward.max_rows() - lanes, forward.slots() - slots);
+  const std::int64_t chunk = options.prefill_chunk > 0 ? options.prefill_chunk : max_chunk;
+  if (chunk < 1 || chunk > max_chunk) {
     throw Error(
         ErrorKind::usage,
         "`lanes` {} and `prefill_chunk` {} do not fit a forward pass of {} rows and {} slots",

@@ -121,15 +121,15 @@ std::string json_text_value(std::string_view value, std::string_view where) {
   return decoded(value);
 }
 
-std::vector<std::int32_t> json_ids_value(std::string_view value, std::int64_t most,
+std::vector<std::int32_t> json_ids_value(std::string_view value, std::int64_t max_id,
                                          std::string_view where) {
   std::vector<std::int32_t> ids;
   for (const std::string_view element : split_json_list(value, where)) {
     const Json number = Json::parse(element);
     if (!number.is_number_unsigned() ||
-        number.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) {
+        number.get<std::uint64_t>() > static_cast<std::uint64_t>(max_id)) {
       throw Error(ErrorKind::usage, "{}[{}]: {} is not an id from 0 to {}", where, ids.size(),
-                  excerpt(element), most);
+                  excerpt(element), max_id);
     }
     ids.push_back(number.get<std::int32_t>());
   }

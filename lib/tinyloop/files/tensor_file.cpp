@@ -94,7 +94,7 @@ class HeaderReader {
 
   bool string(std::string& text) {
     if (place_ == Place::metadata) {
-      if (!metadata.emplace(key_, std::move(text)).second) unexpected("a key twice");
+      if (!metadata.emplace(key_, std::move(text)).second) unexpected("a duplicate key");
       return true;
     }
     if (place_ != Place::tensor || key_ != "dtype" || entries.back().type) unexpected("a text");

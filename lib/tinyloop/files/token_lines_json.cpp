@@ -37,9 +37,9 @@ constexpr std::array<std::string_view, 10> kKeys = {
 constexpr std::size_t kPlainKeys = 4;
 
 // Jobs wait in memory by the thousand, so what they carry beside their ids has a limit.
-constexpr std::size_t kMostText = 4096;     // bytes of an id or a group
-constexpr std::size_t kMostStops = 256;     // sequences of one job, each a piece of memory
-constexpr std::size_t kMostStopIds = 4096;  // in all of them
+constexpr std::size_t kMaxText = 4096;     // bytes of an id or a group
+constexpr std::size_t kMaxStops = 256;     // sequences of one job, each a piece of memory
+constexpr std::size_t kMaxStopIds = 4096;  // in all of them
 
 // What all jobs of a batch have in common, so none of them may ask for its own.
 constexpr std::string_view kShared[] = {"temperature",
@@ -115,7 +115,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     }
     if (place_ == Place::object && (key_ == kGroup || key_ == kSnapshot)) {
       if (key_ == kGroup && value.empty()) return refuse("it is empty");
-      if (key_ == kGroup && value.size() > kMostText) return refuse(too_much_text());
+      if (key_ == kGroup && value.size() > kMaxText) return refuse(too_much_text());
       (key_ == kGroup ? line.group : snapshot_) = value;
       return true;
     }
@@ -143,8 +143,8 @@ class ObjectParser : public nlohmann::json_sax<Json> {
       case Place::tokens:
         return id(line.ids, value);
       case Place::sequence:
-        if (++stop_ids_ > kMostStopIds) {
-          return refuse(fmt::format("more than {} ids in all sequences", kMostStopIds));
+        if (++stop_ids_ > kMaxStopIds) {
+          return refuse(fmt::format("more than {} ids in all sequences", kMaxStopIds));
         }
         return id(line.stop->back(), value);
       case Place::segment_tokens:
@@ -230,8 +230,8 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     } else if (place_ == Place::object && key_ == kSegments) {
       place_ = Place::segments;
     } else if (place_ == Place::stop) {
-      if (line.stop->size() == kMostStops) {
-        return refuse(fmt::format("more than {} sequences", kMostStops));
+      if (line.stop->size() == kMaxStops) {
+        return refuse(fmt::format("more than {} sequences", kMaxStops));
       }
       place_ = Place::sequence;
       line.stop->emplace_back();
@@ -313,7 +313,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
   bool scalar(std::string text) {
     const bool at_id =
         key_ == kId && (place_ == Place::object || (place_ == Place::lost && depth_ == 1));
-    if (at_id && text.size() > kMostText) return refuse(too_much_text());
+    if (at_id && text.size() > kMaxText) return refuse(too_much_text());
     if (at_id) {
       id_unsure_ = text.front() != '"';
       line.id_json = std::move(text);
@@ -394,7 +394,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     fail(std::move(cause));
     return true;
   }
-  static std::string too_much_text() { return fmt::format("longer than {} bytes", kMostText); }
+  static std::string too_much_text() { return fmt::format("longer than {} bytes", kMaxText); }
   bool refuse(std::string_view cause) {
     if (place_ != Place::lost) {
       fail(place_ == Place::outside ? "not a JSON object" : fmt::format("{}: {}", name(), cause));

@@ -132,10 +132,10 @@ std::vector<LoopTrace> trace_loops(Forward& forward, KvCache& cache, std::span<c
     step.best =
         static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     step.probability = exact_exp(log_probability(logits, step.best));
-    const double greatest = logits[static_cast<std::size_t>(step.best)];
+    const double max_logit = logits[static_cast<std::size_t>(step.best)];
     double sum = 0.0, weighted = 0.0;
     for (const float logit : logits) {
-      const double shifted = static_cast<double>(logit) - greatest;
+      const double shifted = static_cast<double>(logit) - max_logit;
       sum += exact_exp(shifted);
       weighted += exact_exp(shifted) * shifted;
     }

@@ -98,9 +98,9 @@ class Bench {
  private:
   void measure_updates(std::span<const TokenId> prompt) {
     KvCache cache(forward_.ops(), forward_.plan());
-    const auto most = static_cast<std::size_t>(std::min(forward_.max_rows(), forward_.slots()));
+    const auto max_rows = static_cast<std::size_t>(std::min(forward_.max_rows(), forward_.slots()));
     const std::vector<LoopTrace> trace =
-        trace_loops(forward_, cache, prompt.first(std::min(prompt.size(), most)));
+        trace_loops(forward_, cache, prompt.first(std::min(prompt.size(), max_rows)));
     report_.update_ratios.resize(trace.size() - 1);
     for (std::size_t i = 1; i < trace.size(); ++i) {
       report_.update_ratios[i - 1] += trace[i].update_ratio;

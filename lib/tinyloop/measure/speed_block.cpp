@@ -82,13 +82,13 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
   for (const SpeedItem& item : block.items) {
     check_fit(item, model.config());
     rows = std::max(rows, item.rows);
-    std::int64_t& most = positions[{item.loops, item.kv}];
-    most = std::max(most, item.context + item.rows);
+    std::int64_t& max = positions[{item.loops, item.kv}];
+    max = std::max(max, item.context + item.rows);
   }
   MemoryNeed need{weight_bytes(model), 0, static_cast<std::int64_t>(array_bytes)};
-  for (const auto& [setting, most] : positions) {
+  for (const auto& [setting, max] : positions) {
     need.working += working_bytes(model.config(), rows, rows, 1);
-    need.cache += kv_bytes(plan_of(setting), most, rows);
+    need.cache += kv_bytes(plan_of(setting), max, rows);
   }
   check_memory(ops, need);
   const std::vector<LimitProbe> probes = limit_probes(ops, array_bytes);

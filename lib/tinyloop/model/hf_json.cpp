@@ -27,9 +27,9 @@ constexpr std::int64_t kLargestFile = std::int64_t{64}
 
 // An integer that every JSON reader takes for the same number.
 bool is_integer(const Json& value) {
-  constexpr std::int64_t kGreatest = std::int64_t{1} << 53;
-  if (value.is_number_unsigned()) return value.get<std::uint64_t>() <= std::uint64_t{kGreatest};
-  return value.is_number_integer() && value.get<std::int64_t>() >= -kGreatest;
+  constexpr std::int64_t kMax = std::int64_t{1} << 53;
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>() <= std::uint64_t{kMax};
+  return value.is_number_integer() && value.get<std::int64_t>() >= -kMax;
 }
 
 // What a person would call the fault at `at`, where the JSON reader stopped.

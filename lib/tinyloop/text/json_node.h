@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value in a foreign JSON file that knows where it stands, so that every complaint names file and
+// A value in a foreign JSON file that knows its place, so that every message names file and
 // place. For the readers in this folder; what a key means is their business.
 #pragma once
 
@@ -34,7 +34,7 @@ class JsonNode {
   bool is_list() const { return value_->is_array(); }
   bool is_object() const { return value_->is_object(); }
 
-  // The value of a key that is there and not null.
+  // The value of a key that is present and not null.
   std::optional<JsonNode> find(const std::string& key) const {
     if (!is_object()) refuse("expected an object");
     const auto found = value_->find(key);
@@ -83,7 +83,7 @@ class JsonNode {
     const auto found = find(key);
     return found ? found->flag() : fallback;
   }
-  // Refuses keys that nobody here has heard of: they may change what the others mean.
+  // Refuses unknown keys: they may change what the others mean.
   void only(std::initializer_list<std::string_view> keys) const {
     if (!is_object()) refuse("expected an object");
     for (const auto& item : value_->items()) {
@@ -94,7 +94,7 @@ class JsonNode {
       }
     }
   }
-  // What is there must be as good as absent.
+  // If present, the value must be equivalent to absence.
   void refuse_unless_empty(const std::string& key) const {
     const auto found = find(key);
     if (!found) return;

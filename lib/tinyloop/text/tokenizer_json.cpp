@@ -19,9 +19,9 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t kLargestFile = std::int64_t{256} << 20;
 constexpr std::int64_t kLargestTemplate = std::int64_t{1} << 20;
-constexpr std::int64_t kGreatestId = (1 << 24) - 1;
+constexpr std::int64_t kMaxId = (1 << 24) - 1;
 constexpr int kDeepest = 100;
-constexpr std::size_t kMostWithout = 65536;  // ids without a token that even a small file may have
+constexpr std::size_t kMaxWithout = 65536;  // ids without a token that even a small file may have
 
 Json parse_object(std::string_view text, const std::string& where) {
   Json json;
@@ -71,7 +71,7 @@ class Reader {
     const auto place = static_cast<std::size_t>(id);
     if (place >= vocabulary_.tokens.size()) {
       // A small file must not ask for much memory.
-      if (place > kMostWithout + 4 * ids_.size() + 4 * expected_) {
+      if (place > kMaxWithout + 4 * ids_.size() + 4 * expected_) {
         node.refuse(fmt::format("id {} of \"{}\" leaves too many ids without a token", id,
                                 excerpt(text)));
       }
@@ -122,9 +122,9 @@ class Reader {
     expected_ = vocab.json().size();
     for (const auto& item : vocab.json().items()) {
       const JsonNode::Json& id = item.value();
-      if (!id.is_number_unsigned() || id.get<std::uint64_t>() > std::uint64_t{kGreatestId}) {
+      if (!id.is_number_unsigned() || id.get<std::uint64_t>() > std::uint64_t{kMaxId}) {
         vocab.refuse(
-            fmt::format("\"{}\": expected an id from 0 to {}", excerpt(item.key()), kGreatestId));
+            fmt::format("\"{}\": expected an id from 0 to {}", excerpt(item.key()), kMaxId));
       }
       put(vocab, id.get<TokenId>(), item.key());
     }
@@ -165,7 +165,7 @@ class Reader {
         entries[id].refuse("expected a string and a score");
       }
       const std::vector<JsonNode> parts = entries[id].elements();
-      if (id > static_cast<std::size_t>(kGreatestId)) node.refuse("there are too many tokens");
+      if (id > static_cast<std::size_t>(kMaxId)) node.refuse("there are too many tokens");
       put(entries[id], static_cast<TokenId>(id), parts[0].text());
       vocabulary_.scores.push_back(parts[1].number());
     }
@@ -176,7 +176,7 @@ class Reader {
   void read_added(const JsonNode& node) {
     node.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
     AddedToken token;
-    token.id = static_cast<TokenId>(node.at("id").integer(0, kGreatestId));
+    token.id = static_cast<TokenId>(node.at("id").integer(0, kMaxId));
     token.text = node.text("content");
     if (token.text.empty()) node.at("content").refuse("it is empty");
     token.single_word = node.flag_or("single_word", false);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kMagic = "tinyloop vocabulary 1\n";
 // More than any vocabulary has, so that ids and sums of them stay far from what overflows.
-constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 24;
+constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 24;
 
 // Numbers in groups of seven bits, the least first; texts with their length before them.
 class Writer {
@@ -83,17 +83,17 @@ class Reader {
   // Of things that take at least one byte each.
   std::size_t count() {
     const std::uint64_t value = number();
-    if (value > rest_.size() || value > kMostTokens) damaged("it has fewer parts than declared");
+    if (value > rest_.size() || value > kMaxTokens) damaged("it has fewer parts than declared");
     return static_cast<std::size_t>(value);
   }
   TokenId id() {
     const std::uint64_t value = number();
-    if (value >= kMostTokens) damaged("an id is too large");
+    if (value >= kMaxTokens) damaged("an id is too large");
     return static_cast<TokenId>(value);
   }
   std::optional<TokenId> optional_id() {
     const std::uint64_t value = number();
-    if (value > kMostTokens) damaged("an id is too large");
+    if (value > kMaxTokens) damaged("an id is too large");
     if (value == 0) return {};
     return static_cast<TokenId>(value - 1);
   }
