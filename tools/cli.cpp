@@ -78,7 +78,7 @@ void occupy_standard_descriptors() {
 // was not complete has no name yet.
 extern "C" void end_at_bus_error(int) {
   complain_plainly(
-      ": a model, state or pool entry was cut off while it was read, or its disk failed\n");
+      ": a model, state or pool entry was truncated while in use, or its disk failed\n");
   ::_exit(kFailed);
 }
 
@@ -143,7 +143,7 @@ std::string with_likely_meaning(const CLI::App& app, const std::string& message)
         before.starts_with("--") ? app.get_option_no_throw(before) : nullptr;
     if (option == nullptr || !option->get_type_name().starts_with("[=")) continue;
     if (!message.starts_with(std::string(command_line[i]) + ":")) continue;
-    return fmt::format("{} (or is {}={} meant?)", message, before, command_line[i]);
+    return fmt::format("{} (did you mean {}={}?)", message, before, command_line[i]);
   }
   return message;
 }
@@ -209,11 +209,11 @@ void add_common_options(CLI::App& app) {
       ->trigger_on_parse();
   app.add_option_function<std::string>(
          "--completion", [&app](const std::string&) { throw Notice{bash_completion(app)}; },
-         "Print a completion function for the shell and exit")
+         "Print a shell completion function and exit")
       ->check(CLI::IsMember({"bash"}))
       ->type_name("SHELL")
       ->trigger_on_parse();
-  app.add_flag("-q,--quiet", quiet, "No warnings and no progress");
+  app.add_flag("-q,--quiet", quiet, "Do not print warnings or progress");
 }
 
 int run_body(CLI::App& app, int argc, char** argv, const std::function<int()>& body) {

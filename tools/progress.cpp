@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line, or the objects, that say how far a long run is. Measures nothing but the time.
+// The line, or the objects, that show a long run's progress. Measures only time.
 #include "progress.h"
 
 #include <fmt/format.h>
@@ -22,8 +22,7 @@ std::string left_in_words(double seconds) {
 
 void Progress::add(CLI::App& app) {
   app.add_option("--progress", form_,
-                 "How progress is shown on standard error: a line if it is a terminal, JSON "
-                 "objects, or not at all")
+                 "Progress on standard error: a line if it is a terminal, JSON objects, or none")
       ->check(CLI::IsMember({"line", "json", "off"}))
       ->type_name("FORM")
       ->default_str("line");

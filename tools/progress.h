@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line, or the objects, that say how far a long run is. Measures nothing but the time.
+// The line, or the objects, that show a long run's progress. Measures only time.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,8 +10,8 @@
 
 namespace tinyloop::cli {
 
-// How far a long run is: one line on a terminal, written over and over, or a JSON object a second.
-// Both go to standard error, and nothing does if that is no terminal and nobody asked for JSON.
+// The progress of a long run: one line on a terminal, overwritten, or a JSON object per second.
+// Both go to standard error; nothing is shown if that is not a terminal and JSON was not requested.
 class Progress {
  public:
   struct State {

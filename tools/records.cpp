@@ -29,7 +29,7 @@ std::optional<BatchJob> BatchRecords::next() {
     job.hash = hash(job);
     if (const auto known = journal_ != nullptr ? journal_->find(number) : std::nullopt) {
       if (known->job != job.hash) {
-        throw Error(ErrorKind::usage, "{} has changed since the run that --continue would finish",
+        throw Error(ErrorKind::usage, "{} has changed since the run that --continue would resume",
                     place(job.line));
       }
       ++earlier_;
@@ -52,7 +52,7 @@ std::optional<BatchJob> BatchRecords::next() {
   if (journal_ != nullptr && files_.number() < journal_->found_last()) {
     throw Error(
         ErrorKind::usage,
-        "the input ends before line {}, which the run that --continue would finish answered",
+        "the input ends before line {}, which the run that --continue would resume has answered",
         journal_->found_last());
   }
   return std::nullopt;

@@ -76,7 +76,7 @@ void refuse_sources(const std::string& path, std::string_view option) {
   if (exists && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return;
   for (const std::string& pool : source_pools) {
     if (is_within(whole_path(path), whole_path(pool))) {
-      throw Error(ErrorKind::usage, "{} {}: it is in the pool {}", option, path, pool);
+      throw Error(ErrorKind::usage, "{} {}: the file is in the pool {}", option, path, pool);
     }
   }
 }
@@ -102,7 +102,7 @@ void add_source_pool(const std::string& folder) { source_pools.push_back(folder)
 CLI::Option* names_source(CLI::Option* option) { return option->each(add_source); }
 
 void InputOptions::add(CLI::App& app, const std::string& otherwise) {
-  app.add_option("--input-format", format, "How the input is written; default: text")
+  app.add_option("--input-format", format, "Format of the input; default: text")
       ->check(CLI::IsMember({"text", "jsonl", "u16", "i32", "npy"}))
       ->type_name("FORMAT");
   CLI::Option* sequences =
@@ -288,7 +288,7 @@ void Sink::finish() {
 
 void Output::add(CLI::App& app) {
   app.add_option("-o,--output", path_,
-                 "Where the answer goes; the file appears at the end, complete")
+                 "Write the answer to this file, which appears when it is complete")
       ->type_name("FILE");
 }
 
@@ -307,9 +307,9 @@ std::string Output::real_path() const {
 }
 
 void StatsOutput::add(CLI::App& app) {
-  app.add_flag(
-         "--stats", path_,
-         "Statistics, one JSON object a line, on standard error or with --stats=FILE in a file")
+  app.add_flag("--stats", path_,
+               "Write statistics, one JSON object per line, to standard error or, with "
+               "--stats=FILE, to a file")
       ->type_name("[=FILE]");
 }
 

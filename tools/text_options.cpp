@@ -16,14 +16,14 @@ void VocabularyOptions::add(CLI::App& app) {
       app.add_option("-m,--model", model, "The model, a .tinyloop file that has a vocabulary"));
   from_model->type_name("MODEL");
   names_source(app.add_option("--tokenizer", tokenizer,
-                              "A tokenizer.json, in place of a model's vocabulary"))
+                              "A tokenizer.json to use instead of a model's vocabulary"))
       ->type_name("FILE");
 }
 
 Vocabulary VocabularyOptions::load() const {
   if (model.empty() == tokenizer.empty()) {
     throw Error(ErrorKind::usage, "{}",
-                model.empty() ? "a vocabulary is needed: --model or --tokenizer"
+                model.empty() ? "no vocabulary: give --model or --tokenizer"
                               : "--model and --tokenizer exclude each other");
   }
   return model.empty() ? read_tokenizer_json(tokenizer) : load_vocabulary(model);

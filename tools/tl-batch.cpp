@@ -47,7 +47,7 @@ void check_options(Options& options) {
                                       {options.keep_journal, "--keep-journal"},
                                       {merges, "--merge"}}) {
     if (!given || options.output.makes_file()) continue;
-    throw Error(ErrorKind::usage, "{} needs --output FILE: only beside a file is a journal",
+    throw Error(ErrorKind::usage, "{} needs --output FILE: there is a journal only beside a file",
                 option);
   }
   if (options.keep_journal || merges) {
@@ -57,8 +57,7 @@ void check_options(Options& options) {
           return !std::filesystem::is_regular_file(file, unknown) &&
                  (file == "-" || std::filesystem::exists(file, unknown));
         })) {
-      throw Error(ErrorKind::usage,
-                  "{} needs input from files: what comes through a pipe cannot be read again",
+      throw Error(ErrorKind::usage, "{} needs input from files: a pipe cannot be read again",
                   merges ? "--merge" : "--keep-journal");
     }
   }
@@ -102,16 +101,17 @@ std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, st
 // What the run before left is refused unless it is to be continued, and then its seed is kept.
 void take_over(const RecordJournal& journal, Options& options) {
   if (journal.found() && !options.go_on) {
-    throw Error(ErrorKind::usage,
-                "{}: the journal of an earlier run; finish it with --continue, or remove the file",
-                journal.path());
+    throw Error(
+        ErrorKind::usage,
+        "{}: the journal of an earlier run; resume that run with --continue, or remove the file",
+        journal.path());
   }
   for (const auto& [name, value] : journal.settings()) {
     if (name != "--seed" || options.sampling.seed_given()) continue;
     if (const auto seed = parse_number<std::uint64_t>(value)) options.sampling.set_seed(*seed);
   }
   if (journal.dropped_bytes() > 0) {
-    cli::warn(fmt::format("{}: the last {} bytes are a broken record, which is made anew",
+    cli::warn(fmt::format("{}: the last {} bytes are an incomplete record, which is computed again",
                           journal.path(), journal.dropped_bytes()));
   }
 }
@@ -176,13 +176,13 @@ int merge(Options& options, Forward& forward, const BatchOptions& batch) {
   for (std::int64_t i = 0; i < options.merge; ++i) {
     std::error_code unknown;
     if (std::filesystem::exists(name_of_journal(i), unknown)) continue;
-    throw Error(ErrorKind::usage, "{}: is not there: run the shard with --keep-journal",
+    throw Error(ErrorKind::usage, "{}: does not exist; run the shard with --keep-journal",
                 name_of_journal(i));
   }
   for (std::int64_t i = 0; i < options.merge; ++i) {
     const std::string name = name_of_journal(i);
     RecordJournal& journal = *journals.emplace_back(std::make_unique<RecordJournal>(name));
-    if (!journal.found()) throw Error(ErrorKind::usage, "{}: the shard has not begun", name);
+    if (!journal.found()) throw Error(ErrorKind::usage, "{}: the shard has not started", name);
     if (i == 0) {
       options.go_on = true;
       take_over(journal, options);  // its seed, which then must be that of all
@@ -193,7 +193,7 @@ int merge(Options& options, Forward& forward, const BatchOptions& batch) {
     journal.begin(cli::settings_of(options, forward, own, share));
     cli::BatchRecords records(options, forward.model().config(), share, &journal);
     if (const auto missing = records.next()) {
-      throw Error(ErrorKind::usage, "{}: line {} of the input is not answered: run the shard again",
+      throw Error(ErrorKind::usage, "{}: line {} of the input is not answered; run the shard again",
                   name, missing->number);
     }
     errors += records.errors();
@@ -235,7 +235,7 @@ int run(Options& options) {
   const bool journal_found =
       to_file && options.merge == 0 && std::filesystem::exists(journal_path, unknown);
   if (options.go_on && !journal_found && std::filesystem::exists(path, unknown)) {
-    cli::warn(path + " is complete: there is nothing to continue");
+    cli::warn(path + " is complete; there is nothing to resume");
     options.stats.open(true);
     write_summary(options, batch, {}, 0, 0.0);
     options.stats.finish();
@@ -340,26 +340,27 @@ int main(int argc, char** argv) {
   options.loop.add(app);
   options.exit.add(app);
   options.batch.add(app);
-  cli::add_pool(app, options.pool, "Begin with what this prefix pool holds");
+  cli::add_pool(app, options.pool, "Start from prefixes in this pool");
   cli::add_number(app, "--pool-min-share", options.pool_min_share, 2,
                   std::numeric_limits<std::int64_t>::max(),
-                  "Add prefixes to the pool that so many jobs in sight share");
+                  "Also add prefixes shared by at least N pending jobs to the pool");
   options.sampling.add(app);
   options.sampling.add_seed_by_line(app);
   options.stop.add(app);
-  app.add_flag("--continue", options.go_on, "Finish what a run with the same options began");
+  app.add_flag("--continue", options.go_on, "Resume a run with the same options");
   app.add_flag("--keep-journal", options.keep_journal,
-               "Leave the journal beside the complete output, so that --continue and --merge can "
+               "Keep the journal beside the complete output, so that --continue and --merge can "
                "check what it answers");
   cli::add_number(app, "--merge", options.merge, 1, 1'000'000,
-                  "Compute nothing: write the records of N shards, whose outputs are --output with "
-                  ".0, .1, ... behind it, in the input's order");
+                  "Compute nothing; write the records of N shards, whose outputs are --output "
+                  "followed by .0, .1, ..., in input order");
   app.add_flag("--unordered", options.unordered,
-               "Records in the order they are done, not in that of the input");
-  app.add_flag("--only-new", options.only_new, "Leave the prompt out of the answer");
+               "Write records in the order they finish, not in input order");
+  app.add_flag("--only-new", options.only_new, "Leave the prompt out of the output");
   app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");
-  app.add_flag("--timings", options.timings,
-               "With --jsonl: times and reuse in each record, so no run gives the same file again");
+  app.add_flag(
+      "--timings", options.timings,
+      "With --jsonl: put times and reuse into each record; the file then differs from run to run");
   options.progress.add(app);
   options.stats.add(app);
   options.output.add(app);

@@ -106,7 +106,7 @@ std::string as_text(const ImportReport& report) {
       config.family, config.prelude_layers, config.core_layers, config.coda_layers,
       config.default_loops, config.trained_loops, config.greatest_loops, parameters_of(config),
       report.source_bytes, report.file_bytes, report.fingerprint, "tensors", "type", "error, rms",
-      "error, most", "elements");
+      "error, max", "elements");
   for (const ConversionError& error : report.errors) {
     text +=
         fmt::format("{:<12} {:<5} {:>11.4g} % {:>11.4g} % {:>12}\n", error.tensor_class, error.type,
@@ -128,7 +128,7 @@ std::optional<Vocabulary> vocabulary_of(const std::string& folder, const ImportO
       vocabulary.pad(ids);
       return vocabulary;
     }
-    cli::warn(fmt::format("{}: has {} tokens, the model {}; it is left out", path,
+    cli::warn(fmt::format("{}: has {} tokens, but the model {}; it is left out", path,
                           vocabulary.size(), ids));
   } catch (const Error& error) {
     cli::warn(fmt::format("{}; the model gets no vocabulary", error.what()));
@@ -179,10 +179,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   CLI::Option* range =
       app.add_option("--loop-layers", options.loop_layers,
-                     "Loop the layers FIRST to LAST (from 0, both included) of a plain model")
+                     "Loop layers FIRST to LAST (from 0, inclusive) of a plain model")
           ->type_name("FIRST:LAST");
   cli::add_number(app, "--substeps", options.looped.substeps, 1, 64,
-                  "Sub-steps of the looped layers, the default loop count")
+                  "Number of sub-steps, the model's default number of loops")
       ->needs(range)
       ->capture_default_str();
   cli::add_number(app, "--alpha", options.looped.alpha, 0.0, 1000.0,
@@ -193,7 +193,7 @@ int main(int argc, char** argv) {
                   "Share of the first sub-step's result in the last state")
       ->needs(range)
       ->capture_default_str();
-  app.add_flag("--json", options.json, "Report as one JSON object");
+  app.add_flag("--json", options.json, "Write the report as one JSON object");
   return cli::run(app, argc, argv, [&] {
     const bool quiet = app.get_option("--quiet")->count() > 0;
     return convert(options, ::isatty(STDERR_FILENO) != 0 && !quiet);

@@ -41,7 +41,7 @@ std::string record(const Options& options, const cli::TextFiles::Line& line,
   };
   for (const char* made : {"text", "offsets"}) {
     if (has("tokens") && has(made)) {
-      throw Error(ErrorKind::usage, "{}: it has '{}' already", line.where, made);
+      throw Error(ErrorKind::usage, "{}: it already has '{}'", line.where, made);
     }
   }
   std::string out;
@@ -105,16 +105,16 @@ int detokenize(Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Makes text of token ids.", "tl-detokenize");
+  CLI::App app("Converts token ids to text.", "tl-detokenize");
   options.vocabulary.add(app);
   options.input.add(app, "Sequences of token ids");
   app.add_flag("--jsonl", options.jsonl,
-               "JSON Lines in and out: tokens become text, other fields stay");
+               "JSON Lines in and out: tokens become text, other fields are kept");
   app.add_flag("--special", options.text.special, "Write control tokens by their names");
-  app.add_flag("--bytes", options.text.bytes, "Write what is no UTF-8 as it is, not as U+FFFD");
+  app.add_flag("--bytes", options.text.bytes, "Write invalid UTF-8 as it is, not as U+FFFD");
   app.add_flag(
       "--offsets", options.offsets,
-      "Where each token's text begins, in bytes, in place of the text (with --jsonl: too)");
+      "Write the byte offset of each token's text instead of the text (with --jsonl: as well)");
   options.output.add(app);
   return cli::run(app, argc, argv, [&] { return detokenize(options); });
 }

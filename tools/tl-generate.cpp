@@ -233,11 +233,11 @@ void check_states(Options& options) {
     if (given) throw Error(ErrorKind::usage, "{} and {} exclude each other: {}", name, other, why);
   };
   exclude(!options.resume.empty() && !options.save_state.empty(), "--save-state",
-          "a resumed prompt is not read anew");
+          "a resumed prompt is not read again");
   exclude(!options.pool.empty(), "--pool", "pool entries do not hold the states of all rows");
   exclude(options.samples > 1, "--samples", "a state belongs to one answer");
   exclude(options.stream && !options.save_state.empty(), "--stream",
-          "a state holds one prompt, a stream may bring any number");
+          "a state holds one prompt, a stream any number");
   exclude(!options.input.files.empty() && !options.resume.empty(), "a FILE",
           "the prompt is in the saved state");
   exclude(options.input.format_given() && !options.resume.empty(), "--input-format",
@@ -255,23 +255,23 @@ std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
 }
 
 // Of the longest request: its prompt and the most tokens it may get.
-std::int64_t most_positions(const Options& options, const ModelConfig& config,
-                            const std::vector<TokenLine>& lines) {
+std::int64_t max_positions(const Options& options, const ModelConfig& config,
+                           const std::vector<TokenLine>& lines) {
   if (lines.empty()) return config.context;
-  std::int64_t most = 1;
+  std::int64_t longest = 1;
   for (const TokenLine& line : lines) {
     const std::int64_t tokens = line.max_tokens.value_or(options.stop.rules(config).max_tokens);
     const std::int64_t room = config.context - static_cast<std::int64_t>(line.ids.size());
-    most = std::max(most, config.context - std::max<std::int64_t>(0, room - tokens));
+    longest = std::max(longest, config.context - std::max<std::int64_t>(0, room - tokens));
   }
-  return most;
+  return longest;
 }
 
 int run(Options& options) {
   if (options.stream && options.output.is_file()) {
-    throw Error(
-        ErrorKind::usage,
-        "--stream and --output exclude each other: the file appears only when it is complete");
+    throw Error(ErrorKind::usage,
+                "--stream and --output exclude each other: an output file appears only when it is "
+                "complete");
   }
   if (options.stream && options.jsonl) {
     throw Error(ErrorKind::usage, "--stream and --jsonl exclude each other: a record is one line");
@@ -286,7 +286,7 @@ int run(Options& options) {
   const LoopPlan plan = options.loop.plan(config);
   if (stores_inputs(plan.storage) && !(options.resume + options.save_state).empty()) {
     throw Error(ErrorKind::usage,
-                "--{} and {} exclude each other: a saved state keeps keys and values",
+                "--{} and {} exclude each other: a saved state holds keys and values",
                 options.resume.empty() ? "save-state" : "resume", options.loop.storage_setting());
   }
   InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
@@ -312,7 +312,7 @@ int run(Options& options) {
   } else if (!options.stream) {
     lines = options.input.read_all(limits);
     if (!options.save_state.empty() && lines.size() != 1) {
-      throw Error(ErrorKind::usage, "--save-state: there are {} prompts, a state holds one",
+      throw Error(ErrorKind::usage, "--save-state: there are {} prompts, but a state holds one",
                   lines.size());
     }
   }
@@ -326,7 +326,7 @@ int run(Options& options) {
   const std::int32_t rows = std::max(chunk, choice.speculation.rows(plan.loops));
   const std::int32_t slots =
       std::max(chunk, choice.speculation.slots(plan.loops, options.speculation.exit_rule()));
-  check_memory(*ops, memory_need(model, plan, rows, slots, most_positions(options, config, lines)));
+  check_memory(*ops, memory_need(model, plan, rows, slots, max_positions(options, config, lines)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
   Engine engine{forward, std::nullopt, {}, choice, std::move(resumed)};
   engine.pool = open_pool(options, engine);
@@ -351,24 +351,24 @@ int main(int argc, char** argv) {
   options.input.add(app);
   options.loop.add(app);
   options.speculation.add(app);
-  cli::add_pool(app, options.pool, "Begin with what this prefix pool holds");
+  cli::add_pool(app, options.pool, "Start from prefixes in this pool");
   app.add_flag("--pool-add", options.pool_add, "Add each prompt to the pool");
   app.add_flag("--no-crop", options.no_crop,
-               "Of the pool only entries that are a prefix of the prompt");
+               "Use only pool entries that are entirely a prefix of the prompt");
   options.sampling.add(app);
   options.sampling.add_seed_by_line(app);
   options.stop.add(app);
   cli::add_number(app, "--samples", options.samples, 1, 1'000'000,
-                  "Continuations of each line, with seeds S, S+1, ...");
+                  "Number of continuations of each line, with seeds S, S+1, ...");
   app.add_option("--save-state", options.save_state,
-                 "Keep the one prompt as it stands after its last loop, for --resume")
+                 "Save the state of the one prompt after its last loop, for --resume")
       ->type_name("FILE");
   cli::names_source(app.add_option("--resume", options.resume,
-                                   "Continue a saved prompt, running only the loops it lacks"))
+                                   "Resume a saved prompt, running only its missing loops"))
       ->type_name("FILE");
-  app.add_flag("--only-new", options.only_new, "Leave the prompt out of the answer");
+  app.add_flag("--only-new", options.only_new, "Leave the prompt out of the output");
   app.add_flag("--stream", options.stream,
-               "Answer each line as it arrives and write each id as soon as it is certain");
+               "Answer each line as it arrives and write each id as soon as it is final");
   app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");
   options.stats.add(app);
   options.output.add(app);

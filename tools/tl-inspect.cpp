@@ -186,7 +186,7 @@ std::string as_text(const Summary& summary) {
                         human(part.bytes));
   }
   text += fmt::format("\nkeys and values at {} loops: {} planes\n{:<12} {:>16} {:>16}\n",
-                      summary.plan.loops, summary.plan.planes(), "--kv", "bytes a token",
+                      summary.plan.loops, summary.plan.planes(), "--kv", "bytes per token",
                       fmt::format("{} positions", summary.length));
   for (const StorageMode mode : kModes) {
     text += fmt::format("{:<12} {:>16} {:>16}  {}\n", name_of(mode),
@@ -304,7 +304,7 @@ void trace_lines(Options& options, const Model& model) {
 
 int inspect(Options& options) {
   if (!options.trace && !options.input.files.empty()) {
-    throw Error(ErrorKind::usage, "{}: a prompt is read with --trace only",
+    throw Error(ErrorKind::usage, "{}: a prompt is read only with --trace",
                 options.input.files.front());
   }
   for (const char* option : {"--kv", "--init-state", "--prefill-chunk", "--input-format",
@@ -314,7 +314,7 @@ int inspect(Options& options) {
     }
   }
   if (options.trace && (options.verify || options.length > 0)) {
-    throw Error(ErrorKind::usage, "--trace and {} exclude each other: run them one by one",
+    throw Error(ErrorKind::usage, "--trace and {} exclude each other: run them separately",
                 options.verify ? "--verify" : "--length");
   }
   const Model model = options.model.open();
@@ -344,7 +344,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", options.json, "Write JSON instead of a table");
   app.add_flag("--verify", options.verify, "Read all weights and compare them with their hashes");
   cli::add_number(app, "--length", options.length, 1, std::int64_t{1} << 40,
-                  "Positions to count memory for; default: the whole context");
+                  "Number of positions for the memory estimate; default: the whole context");
   options.output.add(app);
   return cli::run(app, argc, argv, [&] { return inspect(options); });
 }

@@ -47,7 +47,7 @@ std::string time_text(std::int64_t seconds) {
 void check(const PoolEntry& entry, const Snapshot& snapshot, bool verify) {
   const CacheIdentity& identity = snapshot.identity();
   if (identity.folder() != entry.identity || key_of(identity, snapshot.ids()) != entry.key) {
-    throw Error(ErrorKind::data, "{}: is not the entry that its name says", snapshot.path());
+    throw Error(ErrorKind::data, "{}: its content does not match its name", snapshot.path());
   }
   if (verify) snapshot.verify_all();
 }
@@ -152,9 +152,9 @@ int show(Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Shows what a prefix pool holds.", "tl-pool-list");
+  CLI::App app("Lists what a prefix pool holds.", "tl-pool-list");
   cli::add_pool(app, options.pool, "The pool's folder")->required();
-  app.add_flag("--json", options.json, "One JSON object");
+  app.add_flag("--json", options.json, "Write one JSON object");
   app.add_flag("--verify", options.verify,
                "Check every byte; exit status 1 if anything is damaged");
   options.output.add(app);

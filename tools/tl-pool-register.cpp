@@ -71,11 +71,10 @@ void check_room(Forward& forward, const std::vector<TokenLine>& lines, const Opt
   for (const TokenLine& line : lines) {
     const std::int64_t bytes = entry_bytes(forward, std::ssize(line.ids), options.resumable);
     if (bytes <= settings.max_bytes) continue;
-    throw Error(
-        ErrorKind::io, "{}:{}: its entry takes {} bytes, and {} {}; nothing was changed", line.file,
-        line.number, bytes,
-        options.max_bytes != kNotGiven ? "--max-bytes is" : "the pool may hold (see --max-bytes)",
-        settings.max_bytes);
+    throw Error(ErrorKind::io, "{}:{}: its entry takes {} bytes, but {} {}; nothing was changed",
+                line.file, line.number, bytes,
+                options.max_bytes != kNotGiven ? "--max-bytes is" : "the pool's --max-bytes is",
+                settings.max_bytes);
   }
 }
 
@@ -155,7 +154,7 @@ int register_all(Options& options) {
   }
   if (!gone.empty()) {
     cli::warn(
-        fmt::format("{}: {} of these prefixes had to make room for others already: see "
+        fmt::format("{}: {} of these prefixes have already been evicted to make room; see "
                     "--capacity and --max-bytes",
                     options.pool, gone.size()));
   }
@@ -168,20 +167,20 @@ int register_all(Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Computes prefixes and puts them into a prefix pool.", "tl-pool-register");
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  cli::add_pool(app, options.pool, "The pool's folder; made if it is not there")->required();
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  cli::add_pool(app, options.pool, "The pool's folder; created if missing")->required();
   options.model.add(app);
   options.input.add(app);
   options.loop.add(app);
   app.add_flag("--resumable", options.resumable,
-               "Keep what runs with more loops need to go on from the entries");
-  cli::add_number(app, "--capacity", options.capacity, 1, kMost,
-                  "Most entries of the pool, kept in it; default: 16");
+               "Also store the states that let runs with more loops resume from the entries");
+  cli::add_number(app, "--capacity", options.capacity, 1, kMax,
+                  "Maximum number of entries, stored in the pool; default: 16");
   cli::add_bytes(app, "--max-bytes", options.max_bytes, 0,
-                 "Most bytes of all entries, such as 8G or 500M, kept in the pool; 0: no limit, "
-                 "the default");
+                 "Maximum total bytes of all entries, such as 8G or 500M, stored in the pool; "
+                 "default: 0, no limit");
   app.add_option("--policy", options.policy,
-                 "Which entry goes when there are too many, kept in the pool; default: lru")
+                 "Which entry to evict when there are too many, stored in the pool; default: lru")
       ->check(CLI::IsMember({"shortest", "lru", "cost"}))
       ->type_name("POLICY");
   options.output.add(app);

@@ -61,7 +61,7 @@ std::string as_json(const Options& options, const TokenLine& line, std::int32_t 
 int score_lines(Options& options) {
   const bool arrays = !options.logits_path.empty() || !options.states_path.empty();
   if (arrays && options.loops.size() > 1) {
-    throw Error(ErrorKind::usage, "{} takes one loop count, --loops names {}",
+    throw Error(ErrorKind::usage, "{} allows only one loop count, but --loops has {}",
                 options.logits_path.empty() ? "--states" : "--logits", options.loops.size());
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
   options.input.add(app);
   options.loop.add_without_loops(app);
   cli::add_numbers(app, "--loops", options.loops, 1, 1 << 20,
-                   "Numbers of loops; default: the model's own");
+                   "Loop counts; default: the model's own");
   app.add_flag("--per-token", options.per_token, "Also write each token's log-probability");
   app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");
   app.add_option("--logits", options.logits_path,

@@ -207,7 +207,7 @@ TEST_CASE("the order in which jobs run") {
   setting.options.grouping = BatchGrouping::key;
   const BatchRun run = run_batch(model, *ops, setting, jobs);
   CHECK(run.stats.errors == 1);
-  CHECK(run.of(4).error == "it has no group, and jobs are to be grouped by it");
+  CHECK(run.of(4).error == "it has no group, which grouping by key requires");
 }
 
 // --- the pool ------------------------------------------------------------------------------------

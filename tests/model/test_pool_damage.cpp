@@ -153,7 +153,7 @@ TEST_CASE("a snapshot of another sequence under the right name is not believed")
   const PooledAnswer again = runs.pooled(mine, 6);
   CHECK(runs.agree(again.answer, runs.plain(mine, 6)));
   CHECK(again.pool.kind == MatchKind::miss);
-  CHECK(again.pool.warning.find("is not the entry that its name says") != std::string::npos);
+  CHECK(again.pool.warning.find("its content does not match its name") != std::string::npos);
 }
 
 }  // namespace

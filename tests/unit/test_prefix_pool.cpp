@@ -396,7 +396,7 @@ TEST_CASE("pools of a newer format, files and nothing: a warning, untouched") {
   publish(pool, ids);
   const std::string settings = content(path + "/pool.json");
   std::ofstream(path + "/pool.json") << R"({"format":2,"anything":[]})";
-  warns("pool of format 2, this program knows 1");
+  warns("pool of format 2, but this program reads 1");
   CHECK_THROWS_AS(pool.prepare(PoolSettings{1, 0, EvictionPolicy::lru}), Error);
   CHECK(content(path + "/pool.json") == R"({"format":2,"anything":[]})");
   CHECK(names_in(path).size() == 6);  // pool.json, uses.log, uses.sum, a folder, an entry, order

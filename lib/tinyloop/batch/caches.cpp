@@ -32,7 +32,7 @@ void BatchCaches::check(const BatchJob& job) const {
   const std::size_t bytes = bytes_of(job, 0);
   if (options_.memory == 0 || options_.memory_guessed || bytes <= options_.memory) return;
   throw Error(ErrorKind::device,
-              "its keys and values may take {} bytes, more than the {} of `memory` for all lanes",
+              "its keys and values may need {} bytes, more than the {} of `memory` for all lanes",
               bytes, options_.memory);
 }
 

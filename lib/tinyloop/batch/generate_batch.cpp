@@ -20,9 +20,9 @@ namespace {
 std::int64_t checked_chunk(const Forward& forward, const BatchOptions& options) {
   const std::int64_t lanes = options.lanes;
   const std::int64_t slots = options.exit.kind == ExitRule::Kind::none ? lanes : 2 * lanes;
-  const std::int64_t most = std::min(forward.max_rows() - lanes, forward.slots() - slots);
-  const std::int64_t chunk = options.prefill_chunk > 0 ? options.prefill_chunk : most;
-  if (chunk < 1 || chunk > most) {
+  const std::int64_t max_chunk = std::min(forward.max_rows() - lanes, forward.slots() - slots);
+  const std::int64_t chunk = options.prefill_chunk > 0 ? options.prefill_chunk : max_chunk;
+  if (chunk < 1 || chunk > max_chunk) {
     throw Error(
         ErrorKind::usage,
         "`lanes` {} and `prefill_chunk` {} do not fit a forward pass of {} rows and {} slots",
@@ -57,8 +57,8 @@ void check(Forward& forward, const BatchOptions& options) {
   validate(options.sampling, config.vocab);
   if (forward.plan().kv_slots > 0) {
     throw Error(ErrorKind::usage,
-                "a batch and `kv_slots` exclude each other: prompts are read with planes of their "
-                "own for each loop");
+                "a batch and `kv_slots` exclude each other: prompts are read with separate planes "
+                "for each loop");
   }
   if (options.pool != nullptr) check_identity(forward, *options.pool);
   checked_chunk(forward, options);
@@ -113,7 +113,7 @@ class Batch {
     forward_.check_position(std::ssize(job.prompt) - 1);
     validate(job.stop, config.vocab);
     if (options_.grouping == BatchGrouping::key && job.group.empty()) {
-      throw Error(ErrorKind::usage, "it has no group, and jobs are to be grouped by it");
+      throw Error(ErrorKind::usage, "it has no group, which grouping by key requires");
     }
     caches_.check(job);
   }

@@ -40,7 +40,7 @@ class Fields {
     return *value;
   }
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorKind::data, "{}: not a sound snapshot: {}", file_.path(), what);
+    throw Error(ErrorKind::data, "{}: invalid snapshot: {}", file_.path(), what);
   }
 
  private:
@@ -71,8 +71,8 @@ void check_version(const Fields& fields, const std::string& path) {
     fields.fail("format is wrong");
   }
   if (version != kSnapshotVersion) {
-    throw Error(ErrorKind::data, "{}: snapshot of format {}, this program knows {}", path, version,
-                kSnapshotVersion);
+    throw Error(ErrorKind::data, "{}: snapshot of format {}, but this program reads {}", path,
+                version, kSnapshotVersion);
   }
 }
 
@@ -167,7 +167,7 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
   const std::int64_t tiles = (s.length() + kTile - 1) / kTile - s.shape_.first_tile;
   if (s.kv_.empty() || s.shape_.tiles != tiles || end != whole.data() + whole.size() ||
       reinterpret_cast<std::uintptr_t>(s.kv_.data()) % 64 != 0) {
-    fields.fail("the planes are not where they should be");
+    fields.fail("the planes are misplaced");
   }
   const std::string_view head(reinterpret_cast<const char*>(whole.data()),
                               static_cast<std::size_t>(s.kv_.data() - whole.data()));

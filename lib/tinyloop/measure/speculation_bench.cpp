@@ -95,9 +95,9 @@ class Bench {
  private:
   void measure_updates(std::span<const TokenId> prompt) {
     KvCache cache(forward_.ops(), forward_.plan());
-    const auto most = static_cast<std::size_t>(std::min(forward_.max_rows(), forward_.slots()));
+    const auto max_rows = static_cast<std::size_t>(std::min(forward_.max_rows(), forward_.slots()));
     const std::vector<LoopTrace> trace =
-        trace_loops(forward_, cache, prompt.first(std::min(prompt.size(), most)));
+        trace_loops(forward_, cache, prompt.first(std::min(prompt.size(), max_rows)));
     report_.update_ratios.resize(trace.size() - 1);
     for (std::size_t i = 1; i < trace.size(); ++i) {
       report_.update_ratios[i - 1] += trace[i].update_ratio;
@@ -127,7 +127,7 @@ class Bench {
       if (arm.dropped) continue;
       const Answer answer = run_once(arm.speculation, prompt);
       if (answer.tokens != plain.tokens || answer.stats.logits_hash != plain.stats.logits_hash) {
-        throw Error(ErrorKind::device, "{}: the stream of prompt {} differs from plain decoding's",
+        throw Error(ErrorKind::device, "{}: the stream of prompt {} differs from plain decoding",
                     arm.speculation.name(), prompt + 1);
       }
       arm.costs.push_back(cost(answer.stats));

@@ -65,8 +65,7 @@ void loop_layers(const LoopedRange& range, const Family& family, ModelConfig& co
 
 void add_end_ids(const HfJson& json, ModelConfig& config) {
   for (const std::int64_t id : json.integers("eos_token_id")) {
-    if (id < 0 || id >= config.vocab)
-      json.refuse("eos_token_id", "which the vocabulary does not hold");
+    if (id < 0 || id >= config.vocab) json.refuse("eos_token_id", "which is not in the vocabulary");
     const auto token = static_cast<TokenId>(id);
     if (std::find(config.end_ids.begin(), config.end_ids.end(), token) == config.end_ids.end()) {
       config.end_ids.push_back(token);
@@ -95,8 +94,7 @@ Source open_source(const std::string& folder, const std::optional<LoopedRange>& 
   if (is_listed(generation)) add_end_ids(HfJson::read(generation), config);
   if (json.has("bos_token_id")) {
     const std::int64_t id = json.integer("bos_token_id");
-    if (id < 0 || id >= config.vocab)
-      json.refuse("bos_token_id", "which the vocabulary does not hold");
+    if (id < 0 || id >= config.vocab) json.refuse("bos_token_id", "which is not in the vocabulary");
     config.begin_id = static_cast<TokenId>(id);
   }
   validate(config, json.path());
@@ -166,13 +164,12 @@ std::vector<Job> plan_jobs(const Source& source, const std::optional<WeightType>
     for (const SourceTensor& wanted : sources_of(*source.family, source.config, tensor)) {
       const auto found = checkpoint.tensors().find(wanted.name);
       if (found == checkpoint.tensors().end()) {
-        throw Error(ErrorKind::data, "{}: tensor {} is missing, which the configuration needs",
-                    checkpoint.folder(), wanted.name);
+        throw Error(ErrorKind::data, "{}: tensor {} is missing", checkpoint.folder(), wanted.name);
       }
       const HfTensor& part = found->second;
       if (part.view->shape != wanted.shape) {
         throw Error(ErrorKind::data,
-                    "{}: tensor {}: its shape is [{}], the configuration needs [{}]",
+                    "{}: tensor {}: its shape is [{}], but the configuration needs [{}]",
                     part.file->path(), wanted.name, fmt::join(part.view->shape, ", "),
                     fmt::join(wanted.shape, ", "));
       }
@@ -191,7 +188,7 @@ std::vector<Job> plan_jobs(const Source& source, const std::optional<WeightType>
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (!used.contains(name) && !is_ignored(source.config, name)) {
       throw Error(ErrorKind::data,
-                  "{}: tensor {}: a model of family {} has no place for it (the configuration has "
+                  "{}: tensor {}: a model of family {} has no such tensor (the configuration has "
                   "{} layers)",
                   tensor.file->path(), name, source.family->name, source.config.layers());
     }
@@ -362,7 +359,7 @@ void refuse_to_replace_source(const std::string& out, const HfCheckpoint& checkp
   for (const TensorFile& file : checkpoint.files()) {
     std::error_code ignored;
     if (std::filesystem::equivalent(out, file.path(), ignored)) {
-      throw Error(ErrorKind::usage, "{}: the output is one of the files to convert", out);
+      throw Error(ErrorKind::usage, "{}: the output is also an input", out);
     }
   }
 }
@@ -382,7 +379,7 @@ ImportReport import_checkpoint(const std::string& folder, const std::string& out
   ImportReport report;
   if (source.checkpoint.also_indexed()) {
     report.warnings.push_back(
-        fmt::format("{}: model.safetensors is read, model.safetensors.index.json is not", folder));
+        fmt::format("{}: using model.safetensors, ignoring model.safetensors.index.json", folder));
   }
   std::vector<WeightType> types;
   for (const Job& job : jobs) {

@@ -35,7 +35,7 @@ class OpenEntries {
     try {
       snapshot = Snapshot::open(path);
       if (snapshot->identity() != identity_ || snapshot->length() != key.length) {
-        throw Error(ErrorKind::data, "{}: is not the entry that its name says", path);
+        throw Error(ErrorKind::data, "{}: its content does not match its name", path);
       }
     } catch (const Error& error) {
       snapshot = nullptr;
@@ -223,7 +223,7 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
                                             !content.injected.empty());
   // Before anything has made room for it.
   if (max_bytes > 0 && bytes > max_bytes) {
-    throw Error(ErrorKind::io, "{}: an entry of {} bytes, the pool may hold {}",
+    throw Error(ErrorKind::io, "{}: an entry of {} bytes exceeds the pool's limit of {}",
                 folder_.entry_path(entry), bytes, max_bytes);
   }
   folder_.create(identity_folder_);

@@ -12,8 +12,8 @@ void check_resumable(Forward& forward) {
   const ModelConfig& config = forward.model().config();
   if (config.injection == Injection::relaxed) {
     throw Error(ErrorKind::usage,
-                "a {} model with looped layers cannot go on to more loops: each loop's step is "
-                "alpha / loops, so all of them would differ",
+                "a {} model with looped layers cannot resume with more loops: each loop's step is "
+                "alpha / loops, so all steps would differ",
                 config.family);
   }
   if (stores_inputs(forward.plan().storage)) {

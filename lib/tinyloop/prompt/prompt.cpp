@@ -195,7 +195,8 @@ void check_same_run(Forward& forward, const Snapshot& snapshot, std::span<const 
   const CacheIdentity own = cache_identity(forward);
   const auto same = [](std::string_view what, const auto& theirs, const auto& ours) {
     if (theirs == ours) return;
-    throw Error(ErrorKind::usage, "the saved state has the {} {}, this run {}", what, theirs, ours);
+    throw Error(ErrorKind::usage, "the saved state has the {} {}, but this run has {}", what,
+                theirs, ours);
   };
   same("model", saved.model, own.model);
   same("arithmetic", saved.arithmetic, own.arithmetic);
@@ -203,7 +204,7 @@ void check_same_run(Forward& forward, const Snapshot& snapshot, std::span<const 
   same("cache window", saved.window, own.window);
   same("initial state", saved.initial_state, own.initial_state);
   if (own.loops < saved.loops) {
-    throw Error(ErrorKind::usage, "the saved state has {} loops behind it, {} are fewer",
+    throw Error(ErrorKind::usage, "the saved state has run {} loops, more than the {} of this run",
                 saved.loops, own.loops);
   }
   if (own.loops > saved.loops) {
@@ -234,8 +235,8 @@ std::int64_t checked_length(std::span<const TokenId> prompt, const ModelConfig& 
   const auto length = static_cast<std::int64_t>(prompt.size());
   if (length == 0) throw Error(ErrorKind::usage, "empty prompt");
   if (length > config.context) {
-    throw Error(ErrorKind::usage, "prompt too long: {} ids, the model's context holds {}", length,
-                config.context);
+    throw Error(ErrorKind::usage, "prompt too long: {} ids exceed the model's context of {}",
+                length, config.context);
   }
   return length;
 }

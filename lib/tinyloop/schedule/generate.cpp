@@ -63,7 +63,7 @@ void set_parameter(Speculation& speculation, const Form& form, std::string_view 
     throw Error(ErrorKind::usage, "'{}' is not {}=N with N from 1 to {}", excerpt(text), name,
                 kGreatestCount);
   }
-  throw Error(ErrorKind::usage, "{} has no '{}'", form.name, excerpt(text));
+  throw Error(ErrorKind::usage, "{} has no parameter '{}'", form.name, excerpt(text));
 }
 
 }  // namespace
@@ -138,15 +138,13 @@ void check(const Speculation& speculation, const ModelConfig& config, const Loop
   if (kv_slots > 0 && kv_slots < plan.loops) {
     throw Error(ErrorKind::usage,
                 "`speculative` and `kv_slots` exclude each other: in a shared plane a draft would "
-                "read what "
-                "the first loops of unfinished tokens wrote, plain decoding what their last loops "
-                "wrote");
+                "read what the first loops of unfinished tokens wrote, where plain decoding reads "
+                "what their last loops wrote");
   }
   if (exit.kind == ExitRule::Kind::kl && config.coda_layers > 0) {
     throw Error(ErrorKind::usage,
                 "`speculative` and `exit` kl exclude each other on a model with coda layers: the "
-                "rule runs the "
-                "coda after every loop, where it needs the finished tokens before");
+                "rule runs the coda after every loop, but the coda needs finished earlier tokens");
   }
 }
 

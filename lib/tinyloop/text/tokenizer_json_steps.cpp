@@ -19,7 +19,7 @@ constexpr std::string_view kByteLevelPattern =
 TextPattern pattern_of(const JsonNode& node) {
   node.only({"String", "Regex"});
   const auto text = node.find("String"), regex = node.find("Regex");
-  if (text.has_value() == regex.has_value()) node.refuse("one of String and Regex is needed");
+  if (text.has_value() == regex.has_value()) node.refuse("expected String or Regex");
   const JsonNode& given = text ? *text : *regex;
   if (given.text().empty()) given.refuse("it is empty");
   return {regex.has_value(), given.text()};
@@ -32,7 +32,7 @@ constexpr std::string_view kDigits = "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x
 std::string character_of(const JsonNode& node) {
   const std::string& text = node.text();
   if (text.empty() || first_utf8_char(text).bytes != text.size()) {
-    node.refuse("one character is needed");
+    node.refuse("expected one character");
   }
   return text;
 }
