@@ -210,82 +210,65 @@ int merge(Options& options, Forward& forward, const BatchOptions& batch) {
   return errors > 0 ? cli::kPart : cli::kDone;
 }
 
-int run(Options& options) {
-  check_options(options);
+// Where the answers go.
+struct Files {
+  bool to_file = false;
+  std::string path, journal_path;
+  bool journal_found = false;
+};
+
+Files check_files(Options& options) {
+  Files files;
+  files.to_file = options.output.makes_file();
+  files.path = options.output.name().path;
+  files.journal_path = options.output.real_path() + ".journal";
+  std::vector<cli::OutputName> outputs = {options.output.name(), options.stats.name()};
+  if (files.to_file) outputs.push_back({"the journal of --output", files.journal_path});
+  cli::check_outputs(outputs);
+  std::error_code unknown;
+  files.journal_found =
+      files.to_file && options.merge == 0 && std::filesystem::exists(files.journal_path, unknown);
+  return files;
+}
+
+// The run before has answered everything.
+bool is_complete(Options& options, const Files& files, const BatchOptions& batch) {
+  std::error_code unknown;
+  if (!options.go_on || files.journal_found || !std::filesystem::exists(files.path, unknown)) {
+    return false;
+  }
+  cli::warn(files.path + " is complete; there is nothing to resume");
+  options.stats.open(true);
+  write_summary(options, batch, {}, 0, 0.0);
+  options.stats.finish();
+  return true;
+}
+
+// What all jobs share; throws for what no job could obey.
+BatchOptions batch_options(const Options& options, const ModelConfig& config) {
   BatchOptions batch = options.batch.options();
-  const LineShare share = options.batch.share();
-  options.input.check_readable();
-  const Model model = options.model.open();
-  const ModelConfig& config = model.config();
-  const LoopPlan plan = options.loop.plan(config);
-  InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
   batch.exit = options.exit.exit_rule();
   batch.exit.check(config);
   batch.sampling = options.sampling.options();
   validate(batch.sampling, config.vocab);
   validate(options.stop.rules(config), config.vocab);
-
-  const bool to_file = options.output.makes_file();
-  const std::string path = options.output.name().path;
-  const std::string journal_path = options.output.real_path() + ".journal";
-  std::vector<cli::OutputName> outputs = {options.output.name(), options.stats.name()};
-  if (to_file) outputs.push_back({"the journal of --output", journal_path});
-  cli::check_outputs(outputs);
-  std::error_code unknown;
-  const bool journal_found =
-      to_file && options.merge == 0 && std::filesystem::exists(journal_path, unknown);
-  if (options.go_on && !journal_found && std::filesystem::exists(path, unknown)) {
-    cli::warn(path + " is complete; there is nothing to resume");
-    options.stats.open(true);
-    write_summary(options, batch, {}, 0, 0.0);
-    options.stats.finish();
-    return cli::kDone;
-  }
-
   batch.in_sight = std::clamp(kInSightBytes / (8 * config.context),
                               std::min(kInSight, std::int64_t{4} * batch.lanes), kInSight);
   batch.hash_logits = options.stats.wanted();
   batch.pool_min_share = options.pool_min_share;
-  const std::int64_t chunk = std::min(config.context, options.loop.chunk());
-  batch.prefill_chunk = chunk;
-  const auto rows = static_cast<std::int32_t>(chunk + batch.lanes);
-  const bool rule = batch.exit.kind != ExitRule::Kind::none;
-  const auto ops = options.model.make_ops();
-  const std::int32_t slots = rows + (rule ? batch.lanes : 0);
-  // How long the requests are shows as they are read.
-  check_memory(*ops, memory_need(model, plan, rows, slots, kBlock));
-  Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
-  if (const auto left = ops->memory_left(); left && batch.memory_guessed) {
-    batch.memory = std::max<std::size_t>(1, *left / 2);
-  }
-  if (options.merge > 0) return merge(options, forward, batch);
-  std::string told_of_pool;
-  std::optional<PrefixPool> pool = open_pool(options, forward, told_of_pool);
-  if (pool) {
-    batch.pool = &*pool;
-  } else {
-    batch.pool_min_share = 0;
-  }
+  batch.prefill_chunk = std::min(config.context, options.loop.chunk());
+  return batch;
+}
 
-  std::optional<RecordJournal> journal;
-  if (to_file) {
-    journal.emplace(journal_path);
-    take_over(*journal, options);
-    batch.sampling = options.sampling.options();
-  } else {
-    options.output.open();
-  }
-
-  std::optional<std::int64_t> total;
-  if (options.progress.wanted()) {
-    if (const auto lines = options.input.count_lines()) total = share.of_lines(*lines);
-  }
-  cli::BatchRecords work(options, config, share, journal ? &*journal : nullptr);
+// Runs the jobs and shows how far they are.
+BatchStats answer_all(Options& options, Forward& forward, const BatchOptions& batch,
+                      LineShare share, cli::BatchRecords& work) {
   cli::Progress::State state;
   state.lanes = batch.lanes;
   state.pool = batch.pool != nullptr;
-  state.total = total;
-  const auto start = std::chrono::steady_clock::now();
+  if (options.progress.wanted()) {
+    if (const auto lines = options.input.count_lines()) state.total = share.of_lines(*lines);
+  }
   const auto update = [&](const BatchStats& now) {
     state.done_now = now.jobs;
     state.done = now.jobs + work.earlier();
@@ -295,33 +278,75 @@ int run(Options& options) {
     state.pool_hits = now.pool_hits;
     state.pool_misses = now.pool_misses;
   };
+  const BatchStats stats = generate_batch(
+      forward, batch, [&] { return work.next(); },
+      [&](const BatchOutcome& outcome) { work.done(outcome); },
+      [&](const BatchStats& now) {
+        update(now);
+        options.progress.show(state);
+      });
+  update(stats);
+  options.progress.finish(state);
+  return stats;
+}
+
+int run(Options& options) {
+  check_options(options);
+  const LineShare share = options.batch.share();
+  options.input.check_readable();
+  const Model model = options.model.open();
+  const ModelConfig& config = model.config();
+  const LoopPlan plan = options.loop.plan(config);
+  InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
+  BatchOptions batch = batch_options(options, config);
+  const Files files = check_files(options);
+  if (is_complete(options, files, batch)) return cli::kDone;
+
+  const auto rows = static_cast<std::int32_t>(batch.prefill_chunk + batch.lanes);
+  const std::int32_t slots = rows + (batch.exit.kind != ExitRule::Kind::none ? batch.lanes : 0);
+  const auto ops = options.model.make_ops();
+  // How long the requests are shows as they are read.
+  check_memory(*ops, memory_need(model, plan, rows, slots, kBlock));
+  Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
+  if (const auto left = ops->memory_left(); left && batch.memory_guessed) {
+    batch.memory = std::max<std::size_t>(1, *left / 2);
+  }
+  if (options.merge > 0) return merge(options, forward, batch);
+  std::string told_of_pool;
+  std::optional<PrefixPool> pool = open_pool(options, forward, told_of_pool);
+  batch.pool = pool ? &*pool : nullptr;
+  if (!pool) batch.pool_min_share = 0;
+
+  std::optional<RecordJournal> journal;
+  if (files.to_file) {
+    journal.emplace(files.journal_path);
+    take_over(*journal, options);
+    batch.sampling = options.sampling.options();
+  } else {
+    options.output.open();
+  }
+  cli::BatchRecords work(options, config, share, journal ? &*journal : nullptr);
+  const auto start = std::chrono::steady_clock::now();
   BatchStats stats;
-  try {
-    const bool records = journal && journal->records() > 0;
-    if (journal) journal->begin(cli::settings_of(options, forward, batch, share));
-    options.stats.open(records);
-    stats = generate_batch(
-        forward, batch, [&] { return work.next(); },
-        [&](const BatchOutcome& outcome) { work.done(outcome); },
-        [&](const BatchStats& now) {
-          update(now);
-          options.progress.show(state);
-        });
-  } catch (const Error& error) {
+  const auto undo = [&](bool refused) {
     options.progress.make_room();
-    if (journal) leave_journal(*journal, path, journal_found, error.kind() == ErrorKind::usage);
+    if (journal) leave_journal(*journal, files.path, files.journal_found, refused);
+  };
+  try {
+    const bool resumes = journal && journal->records() > 0;
+    if (journal) journal->begin(cli::settings_of(options, forward, batch, share));
+    options.stats.open(resumes);
+    stats = answer_all(options, forward, batch, share, work);
+  } catch (const Error& error) {
+    undo(error.kind() == ErrorKind::usage);
     throw;
   } catch (...) {
-    options.progress.make_room();
-    if (journal) leave_journal(*journal, path, journal_found, false);
+    undo(false);
     throw;
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  update(stats);
-  options.progress.finish(state);
   if (!stats.warning.empty() && stats.warning != told_of_pool) cli::warn(stats.warning);
-
   if (journal) copy_records(*journal, share, options);
   options.output.finish();
   if (journal && !options.keep_journal) journal->remove();
