@@ -21,6 +21,7 @@
 #include "tinyloop/engine/memory_need.h"
 #include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/measure/speculation_bench.h"
 #include "tinyloop/measure/speculation_profile.h"
@@ -102,35 +103,53 @@ struct Verdict {
   }
 };
 
-std::string json_arm(const BenchArm& arm) {
+JsonObject json_arm(const BenchArm& arm) {
   const DecodeStats& t = arm.totals;
-  return fmt::format(
-      "{{\"schedule\":\"{}\",\"ratio\":{},\"low\":{},\"high\":{},\"tokens_per_second\":{},"
-      "\"drafted\":{},\"verified\":{},\"accepted\":{},\"undrafted\":{},\"generated\":{},"
-      "\"acceptance\":{}"
-      ","
-      "\"passes\":{},\"tokens_per_pass\":{},\"rows_per_pass\":{},\"equal_to_plain\":true,"
-      "\"dropped\":{},\"ratios\":{},\"times\":{}}}",
-      arm.speculation.name(), json_number(arm.median), json_number(arm.low), json_number(arm.high),
-      json_number(arm.tokens_per_second), t.drafted, t.verified, t.accepted, t.undrafted,
-      t.generated, json_number(acceptance(t)), t.passes, json_number(per_pass(arm, decoded(arm))),
-      json_number(per_pass(arm, t.rows)), arm.dropped, json_numbers(arm.ratios),
-      json_numbers(arm.costs));
+  JsonObject object;
+  object.add("schedule", arm.speculation.name())
+      .add("ratio", arm.median)
+      .add("low", arm.low)
+      .add("high", arm.high)
+      .add("tokens_per_second", arm.tokens_per_second)
+      .add("drafted", t.drafted)
+      .add("verified", t.verified)
+      .add("accepted", t.accepted)
+      .add("undrafted", t.undrafted)
+      .add("generated", t.generated)
+      .add("acceptance", acceptance(t))
+      .add("passes", t.passes)
+      .add("tokens_per_pass", per_pass(arm, decoded(arm)))
+      .add("rows_per_pass", per_pass(arm, t.rows))
+      .add("equal_to_plain", true)
+      .add("dropped", arm.dropped)
+      .add_json("ratios", json_numbers(arm.ratios))
+      .add_json("times", json_numbers(arm.costs));
+  return object;
 }
 
 std::string json_document(const Options& options, const BenchReport& report, const Verdict& verdict,
                           std::size_t prompts) {
-  std::string arms;
-  for (const BenchArm& arm : report.arms) arms += (arms.empty() ? "" : ",") + json_arm(arm);
+  std::vector<JsonObject> arms;
+  for (const BenchArm& arm : report.arms) arms.push_back(json_arm(arm));
   const SpeculationProfile& p = verdict.profile;
-  return fmt::format(
-      "{{\"verdict\":\"{}\",\"schedule\":\"{}\",\"ratio\":{},\"threshold\":{},\"repeats\":{},"
-      "\"prompts\":{},\"loops\":{},\"max_tokens\":{},\"clock\":\"{}\",\"seed\":{},\"machine\":{},"
-      "\"fingerprint\":\"{}\",\"date\":\"{}\",\"update_ratios\":{},\"plain\":{},\"arms\":[{}]}}\n",
-      p.speculate ? "speculate" : "plain", p.speculation.name(), json_number(p.speedup),
-      json_number(p.threshold), report.repeats, prompts, p.loops, options.max_tokens, options.clock,
-      options.sampling.seed(), json_string(p.machine), p.fingerprint, p.date,
-      json_numbers(report.update_ratios), json_arm(report.plain), arms);
+  JsonObject object;
+  object.add("verdict", p.speculate ? "speculate" : "plain")
+      .add("schedule", p.speculation.name())
+      .add("ratio", p.speedup)
+      .add("threshold", p.threshold)
+      .add("repeats", report.repeats)
+      .add("prompts", prompts)
+      .add("loops", p.loops)
+      .add("max_tokens", options.max_tokens)
+      .add("clock", options.clock)
+      .add("seed", options.sampling.seed())
+      .add("machine", p.machine)
+      .add("fingerprint", p.fingerprint)
+      .add("date", p.date)
+      .add_json("update_ratios", json_numbers(report.update_ratios))
+      .add("plain", json_arm(report.plain))
+      .add_array("arms", arms);
+  return object.line();
 }
 
 // Nothing where there is no number.

@@ -20,7 +20,7 @@
 #include "streams.h"
 #include "tinyloop/backend.h"
 #include "tinyloop/error.h"
-#include "tinyloop/files/json_text.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/measure/speed_block.h"
 #include "tinyloop/model/model_shape.h"
 #include "tinyloop/model/random_model.h"
@@ -167,40 +167,53 @@ std::string as_table(const Options& options, const Answer& answer) {
   return text;
 }
 
-std::string timing_json(const Timing& timing) {
-  return fmt::format("\"ms\":{},\"ms_least\":{},\"ms_greatest\":{},\"samples\":{},\"runs\":{}",
-                     json_number(timing.median()), json_number(timing.min()),
-                     json_number(timing.max()), timing.samples.size(), timing.runs);
+JsonObject timing_members(const Timing& timing) {
+  JsonObject members;
+  members.add("ms", timing.median())
+      .add("ms_least", timing.min())
+      .add("ms_greatest", timing.max())
+      .add("samples", timing.samples.size())
+      .add("runs", timing.runs);
+  return members;
 }
 
 std::string as_json(const Answer& answer) {
   const SpeedBlock& block = answer.block;
-  std::string text = fmt::format(
-      "{{\"device\":{},\"threads\":{},\"weights\":\"{}\",\"weight_bytes\":{},\"working_bytes\":{},"
-      "\"cache_bytes\":{},\"limits\":[",
-      json_string(answer.device), answer.threads, answer.type, block.weight_bytes,
-      block.working_bytes, block.cache_bytes);
-  std::string separator;
+  std::vector<JsonObject> limits, rows;
   for (const SpeedLimit& line : block.limits) {
-    text += fmt::format("{}{{\"limit\":\"{}\",\"unit\":\"{}\",\"per_second\":{},{}}}", separator,
-                        name_of(line.limit), is_bytes(line.limit) ? "bytes" : "operations",
-                        json_number(line.per_second()), timing_json(line.timing));
-    separator = ",";
+    limits.emplace_back()
+        .add("limit", name_of(line.limit))
+        .add("unit", is_bytes(line.limit) ? "bytes" : "operations")
+        .add("per_second", line.per_second())
+        .add_all(timing_members(line.timing));
   }
-  text += "],\"rows\":[";
-  separator.clear();
   for (const SpeedItem& item : block.items) {
-    text += fmt::format(
-        "{}{{\"part\":\"{}\",\"loops\":{},\"kv\":\"{}\",\"rows\":{},\"context\":{},"
-        "\"tokens_per_second\":{},{},\"weight_bytes\":{},\"kv_bytes\":{},\"float_ops\":{},"
-        "\"int8_ops\":{},\"limit\":\"{}\",\"limit_ms\":{},\"share\":{}}}",
-        separator, part_of(item), item.loops, name_of(item.kv), item.rows, item.context,
-        json_number(item.rows_per_second()), timing_json(item.timing), item.work.weight_bytes,
-        item.work.kv_bytes, item.work.float_ops, item.work.int8_ops, name_of(item.limit),
-        json_number(item.limit_ms), json_number(item.share()));
-    separator = ",";
+    rows.emplace_back()
+        .add("part", part_of(item))
+        .add("loops", item.loops)
+        .add("kv", name_of(item.kv))
+        .add("rows", item.rows)
+        .add("context", item.context)
+        .add("tokens_per_second", item.rows_per_second())
+        .add_all(timing_members(item.timing))
+        .add("weight_bytes", item.work.weight_bytes)
+        .add("kv_bytes", item.work.kv_bytes)
+        .add("float_ops", item.work.float_ops)
+        .add("int8_ops", item.work.int8_ops)
+        .add("limit", name_of(item.limit))
+        .add("limit_ms", item.limit_ms)
+        .add("share", item.share());
   }
-  return text + "]}";
+  JsonObject object;
+  object.add("device", answer.device)
+      .add("threads", answer.threads)
+      .add("weights", answer.type)
+      .add("weight_bytes", block.weight_bytes)
+      .add("working_bytes", block.working_bytes)
+      .add("cache_bytes", block.cache_bytes)
+      .add_array("limits", limits)
+      .add_array("rows", rows);
+  return object.text();
 }
 
 constexpr std::string_view kCsvHeader =
@@ -228,30 +241,6 @@ std::string as_csv(const Answer& answer) {
   return text;
 }
 
-// "12 of 96" on a terminal, over itself; nothing anywhere else.
-class Progress {
- public:
-  explicit Progress(bool wanted) : wanted_(wanted && isatty(STDERR_FILENO) == 1) {}
-  ~Progress() { clear(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void show(const std::string& text) {
-    if (!wanted_) return;
-    clear();
-    std::fputs(text.c_str(), stderr);
-    width_ = text.size();
-  }
-  void clear() {
-    if (width_ > 0) std::fputs(fmt::format("\r{:{}}\r", "", width_).c_str(), stderr);
-    width_ = 0;
-  }
-
- private:
-  bool wanted_;
-  std::size_t width_ = 0;
-};
-
 // The parts that a list in the options asks for must fit the model; default lists are cut to it.
 void settle(Options& options, const ModelConfig& config) {
   const auto settle_list = [&](Numbers& list, Numbers usual, std::int64_t more) {
@@ -271,12 +260,19 @@ void settle(Options& options, const ModelConfig& config) {
   }
 }
 
-std::string shape_json(const ModelConfig& c) {
-  return fmt::format(
-      "{{\"dim\":{},\"ffn\":{},\"heads\":{},\"kv_heads\":{},\"head_dim\":{},\"prelude\":{},"
-      "\"layers\":{},\"coda\":{},\"loops\":{},\"vocab\":{}}}",
-      c.hidden, c.ffn, c.heads, c.kv_heads, c.head_dim, c.prelude_layers, c.core_layers,
-      c.coda_layers, c.default_loops, c.vocab);
+JsonObject shape_members(const ModelConfig& c) {
+  JsonObject object;
+  object.add("dim", c.hidden)
+      .add("ffn", c.ffn)
+      .add("heads", c.heads)
+      .add("kv_heads", c.kv_heads)
+      .add("head_dim", c.head_dim)
+      .add("prelude", c.prelude_layers)
+      .add("layers", c.core_layers)
+      .add("coda", c.coda_layers)
+      .add("loops", c.default_loops)
+      .add("vocab", c.vocab);
+  return object;
 }
 
 // An option of the command line that only parts which are not measured would obey.
@@ -338,14 +334,20 @@ int bench(Options& options) {
   }
   settle(options, config);
   options.output.open();
-  Progress progress(options.quiet->count() == 0);
+  cli::ProgressLine progress;
   if (options.csv) options.output.write(kCsvHeader);
   if (options.json) {
-    options.output.write(fmt::format(
-        "{{\"model\":{},\"shape\":{},\"last_level_cache_bytes\":{},\"array_bytes\":{},"
-        "\"repeats\":{},\"warm_up\":{},\"blocks\":[",
-        random ? "null" : json_string(options.model), shape_json(config), last_level_cache_bytes(),
-        array, options.timing.repeats, options.timing.warm_up));
+    JsonObject head;
+    head.add("model", random ? std::nullopt : std::optional(options.model))
+        .add("shape", shape_members(config))
+        .add("last_level_cache_bytes", last_level_cache_bytes())
+        .add("array_bytes", array)
+        .add("repeats", options.timing.repeats)
+        .add("warm_up", options.timing.warm_up)
+        .add_json("blocks", "[");  // which follow as they are measured
+    std::string text = head.text();
+    text.pop_back();
+    options.output.write(text);
   }
   const std::size_t types = random ? options.types.size() : 1;
   std::size_t left = types * options.threads.size();

@@ -15,9 +15,10 @@
 
 #include "cli.h"
 #include "options.h"
+#include "progress.h"
 #include "streams.h"
 #include "tinyloop/error.h"
-#include "tinyloop/files/json_text.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/parse_number.h"
 #include "tinyloop/text/tokenizer_json.h"
@@ -57,15 +58,6 @@ void parse_range(std::string_view text, LoopedRange& range) {
   throw Error(ErrorKind::usage, "--loop-layers '{}': must be FIRST:LAST, such as 8:15", text);
 }
 
-void show_progress(std::int64_t done, std::int64_t total) {
-  static std::int64_t shown = -1;
-  const std::int64_t percent = total == 0 ? 100 : done * 100 / total;
-  if (percent == shown) return;
-  shown = percent;
-  fmt::print(stderr, "\r{:3} %{}", percent, done == total ? "\r\033[K" : "");
-  std::fflush(stderr);
-}
-
 std::int64_t parameters_of(const ModelConfig& config) {
   std::int64_t parameters = 0;
   for (const ModelTensor& tensor : model_tensors(config)) {
@@ -76,20 +68,29 @@ std::int64_t parameters_of(const ModelConfig& config) {
 
 std::string as_json(const ImportReport& report) {
   const ModelConfig& config = report.config;
-  std::string errors;
+  std::vector<JsonObject> errors;
   for (const ConversionError& error : report.errors) {
-    errors += fmt::format(
-        "{}{{\"class\":{},\"type\":{},\"relative_rms\":{},\"largest\":{},\"elements\":{}}}",
-        errors.empty() ? "" : ",", json_string(error.tensor_class), json_string(error.type),
-        json_number(error.relative_rms), json_number(error.largest), error.elements);
+    errors.emplace_back()
+        .add("class", error.tensor_class)
+        .add("type", error.type)
+        .add("relative_rms", error.relative_rms)
+        .add("largest", error.largest)
+        .add("elements", error.elements);
   }
-  return fmt::format(
-      "{{\"family\":{},\"prelude_layers\":{},\"core_layers\":{},\"coda_layers\":{},"
-      "\"default_loops\":{},\"trained_loops\":{},\"greatest_loops\":{},\"parameters\":{},"
-      "\"source_bytes\":{},\"file_bytes\":{},\"fingerprint\":{},\"errors\":[{}]}}\n",
-      json_string(config.family), config.prelude_layers, config.core_layers, config.coda_layers,
-      config.default_loops, config.trained_loops, config.greatest_loops, parameters_of(config),
-      report.source_bytes, report.file_bytes, json_string(report.fingerprint), errors);
+  JsonObject object;
+  object.add("family", config.family)
+      .add("prelude_layers", config.prelude_layers)
+      .add("core_layers", config.core_layers)
+      .add("coda_layers", config.coda_layers)
+      .add("default_loops", config.default_loops)
+      .add("trained_loops", config.trained_loops)
+      .add("greatest_loops", config.greatest_loops)
+      .add("parameters", parameters_of(config))
+      .add("source_bytes", report.source_bytes)
+      .add("file_bytes", report.file_bytes)
+      .add("fingerprint", report.fingerprint)
+      .add_array("errors", errors);
+  return object.line();
 }
 
 std::string as_text(const ImportReport& report) {
@@ -136,7 +137,7 @@ std::optional<Vocabulary> vocabulary_of(const std::string& folder, const ImportO
   return {};
 }
 
-int convert(Options& options, bool progress) {
+int convert(Options& options) {
   std::error_code unreadable;  // import_checkpoint tells
   for (const auto& entry : std::filesystem::directory_iterator(options.folder, unreadable)) {
     cli::add_source(entry.path().string());
@@ -151,9 +152,11 @@ int convert(Options& options, bool progress) {
   if (const auto vocabulary = vocabulary_of(options.folder, request)) {
     request.vocabulary = vocabulary->serialize();
   }
-  request.progress = [progress](std::int64_t done, std::int64_t total) {
+  cli::ProgressLine progress;
+  request.progress = [&](std::int64_t done, std::int64_t total) {
     if (stop_signal != 0) throw Interrupted{};
-    if (progress) show_progress(done, total);
+    progress.show(total == 0 ? 100 : done * 100 / total, 100, "%");
+    if (done == total) progress.clear();
   };
   catch_signals();
   try {
@@ -194,8 +197,5 @@ int main(int argc, char** argv) {
       ->needs(range)
       ->capture_default_str();
   app.add_flag("--json", options.json, "Write the report as one JSON object");
-  return cli::run(app, argc, argv, [&] {
-    const bool quiet = app.get_option("--quiet")->count() > 0;
-    return convert(options, ::isatty(STDERR_FILENO) != 0 && !quiet);
-  });
+  return cli::run(app, argc, argv, [&] { return convert(options); });
 }

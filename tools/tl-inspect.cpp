@@ -17,6 +17,7 @@
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
 #include "tinyloop/error.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/measure/score.h"
 #include "tinyloop/text/vocabulary.h"
@@ -144,15 +145,15 @@ std::string as_text(const Vocabulary& vocabulary) {
   return text;
 }
 
-std::string as_json(const Vocabulary& vocabulary) {
-  const auto id = [](const std::optional<TokenId>& given) {
-    return given ? fmt::format("{}", *given) : std::string("null");
-  };
-  return fmt::format(
-      ",\"tokenizer\":{{\"kind\":{},\"tokens\":{},\"added\":{},\"bos\":{},\"eos\":{},"
-      "\"chat_template\":{}}}",
-      json_string(kind_of(vocabulary)), texts_of(vocabulary), vocabulary.added.size(),
-      id(vocabulary.bos), id(vocabulary.eos), json_string(vocabulary.chat_template));
+JsonObject as_json(const Vocabulary& vocabulary) {
+  JsonObject object;
+  object.add("kind", kind_of(vocabulary))
+      .add("tokens", texts_of(vocabulary))
+      .add("added", vocabulary.added.size())
+      .add("bos", vocabulary.bos)
+      .add("eos", vocabulary.eos)
+      .add("chat_template", vocabulary.chat_template);
+  return object;
 }
 
 std::string as_text(const Summary& summary) {
@@ -204,47 +205,53 @@ std::string as_text(const Summary& summary) {
 
 std::string as_json(const Summary& summary) {
   const ModelConfig& c = summary.model.config();
-  std::string text = fmt::format("{{\"file\":{},\"family\":{},\"fingerprint\":\"{}\"",
-                                 json_string(summary.model.path()), json_string(c.family),
-                                 summary.model.fingerprint());
-  text += fmt::format(
-      ",\"prelude_layers\":{},\"core_layers\":{},\"coda_layers\":{},\"default_loops\":{},"
-      "\"trained_loops\":{},\"greatest_loops\":{}",
-      c.prelude_layers, c.core_layers, c.coda_layers, c.default_loops, c.trained_loops,
-      c.greatest_loops);
-  text += fmt::format(
-      ",\"hidden\":{},\"ffn\":{},\"heads\":{},\"kv_heads\":{},\"head_dim\":{},\"vocab\":{},"
-      "\"context\":{},\"end_ids\":[{}],\"exit_gate\":{}",
-      c.hidden, c.ffn, c.heads, c.kv_heads, c.head_dim, c.vocab, c.context,
-      fmt::join(c.end_ids, ","), c.exit_gate);
-  if (summary.vocabulary) text += as_json(*summary.vocabulary);
-  text += fmt::format(",\"layer_type\":\"{}\",\"embedding_type\":\"{}\",\"parts\":[",
-                      name_of(summary.model.layers()[0].qkv.type),
-                      name_of(summary.model.embedding().type));
-  std::string separator;
+  JsonObject object, kv;
+  object.add("file", summary.model.path())
+      .add("family", c.family)
+      .add("fingerprint", summary.model.fingerprint())
+      .add("prelude_layers", c.prelude_layers)
+      .add("core_layers", c.core_layers)
+      .add("coda_layers", c.coda_layers)
+      .add("default_loops", c.default_loops)
+      .add("trained_loops", c.trained_loops)
+      .add("greatest_loops", c.greatest_loops)
+      .add("hidden", c.hidden)
+      .add("ffn", c.ffn)
+      .add("heads", c.heads)
+      .add("kv_heads", c.kv_heads)
+      .add("head_dim", c.head_dim)
+      .add("vocab", c.vocab)
+      .add("context", c.context)
+      .add_array<TokenId>("end_ids", c.end_ids)
+      .add("exit_gate", c.exit_gate);
+  if (summary.vocabulary) object.add("tokenizer", as_json(*summary.vocabulary));
+  std::vector<JsonObject> parts;
   for (const Part& part : summary.parts) {
-    text += fmt::format("{}{{\"part\":\"{}\",\"parameters\":{},\"bytes\":{}}}", separator,
-                        part.name, part.parameters, part.bytes);
-    separator = ",";
+    parts.emplace_back()
+        .add("part", part.name)
+        .add("parameters", part.parameters)
+        .add("bytes", part.bytes);
   }
-  text += fmt::format(
-      "],\"parameters\":{},\"weight_bytes\":{},\"loops\":{},\"planes\":{},\"length\":{},\"kv\":{{",
-      summary.total.parameters, summary.total.bytes, summary.plan.loops, summary.plan.planes(),
-      summary.length);
-  separator.clear();
   for (const StorageMode mode : kModes) {
-    text += fmt::format("{}\"{}\":{{\"bytes_per_token\":{},\"bytes\":{}}}", separator,
-                        name_of(mode), cache_bytes(summary.plan, mode, kTile) / kTile,
-                        cache_bytes(summary.plan, mode, summary.positions));
-    separator = ",";
+    JsonObject bytes;
+    bytes.add("bytes_per_token", cache_bytes(summary.plan, mode, kTile) / kTile)
+        .add("bytes", cache_bytes(summary.plan, mode, summary.positions));
+    kv.add(name_of(mode), bytes);
   }
-  text += fmt::format("}},\"cuda\":{},\"gpus\":[", have_cuda());
-  separator.clear();
-  for (const std::string& gpu : gpu_names()) {
-    text += separator + json_string(gpu);
-    separator = ",";
-  }
-  return text + "]}\n";
+  std::vector<std::string> gpus;
+  for (const std::string& gpu : gpu_names()) gpus.push_back(json_string(gpu));
+  return object.add("layer_type", name_of(summary.model.layers()[0].qkv.type))
+      .add("embedding_type", name_of(summary.model.embedding().type))
+      .add_array("parts", parts)
+      .add("parameters", summary.total.parameters)
+      .add("weight_bytes", summary.total.bytes)
+      .add("loops", summary.plan.loops)
+      .add("planes", summary.plan.planes())
+      .add("length", summary.length)
+      .add("kv", kv)
+      .add("cuda", have_cuda())
+      .add_json("gpus", fmt::format("[{}]", fmt::join(gpus, ",")))
+      .line();
 }
 
 std::string trace_text(const TokenLine& line, bool several_files,

@@ -78,30 +78,6 @@ void check_room(Forward& forward, const std::vector<TokenLine>& lines, const Opt
   }
 }
 
-// A line that is written over itself, on a terminal only.
-class Progress {
- public:
-  explicit Progress(std::size_t total)
-      : total_(total), shown_(!cli::is_quiet() && ::isatty(STDERR_FILENO) == 1) {
-    show(0);
-  }
-  ~Progress() {
-    if (shown_) std::fputs("\r\x1b[K", stderr);
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void show(std::size_t done) const {
-    if (!shown_) return;
-    std::fputs(fmt::format("\r{} of {} prefixes", done, total_).c_str(), stderr);
-    std::fflush(stderr);
-  }
-
- private:
-  std::size_t total_;
-  bool shown_;
-};
-
 int register_all(Options& options) {
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
@@ -141,9 +117,12 @@ int register_all(Options& options) {
   for (TokenLine& line : lines) prefixes.push_back(std::move(line.ids));
   std::vector<Registration> results;
   {
-    const Progress progress(prefixes.size());
+    cli::ProgressLine progress;
     results = register_prefixes(forward, pool, prefixes, options.loop.prefill_chunk,
-                                options.resumable, [&](std::size_t done) { progress.show(done); });
+                                options.resumable, [&](std::size_t done) {
+                                  progress.show(static_cast<std::int64_t>(done),
+                                                std::ssize(prefixes), "prefixes");
+                                });
   }
   std::set<EntryKey> there;
   for (const PoolEntry& entry : pool.folder().entries()) there.insert(entry.key);
