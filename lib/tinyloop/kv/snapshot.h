@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A computed prefix as one file: the ids, the keys and values of all planes, and the vector that
 // the head multiplies at the last position; see tl-pool(5). Knows bytes and their checksums, not
-// devices and not which file to take.
+// devices and not which file to use.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace tinyloop {
 
-// A snapshot whose content is not what was written; what was computed from it is void.
+// A snapshot whose content was altered; what was computed from it is invalid.
 class DamagedSnapshot : public Error {
  public:
   explicit DamagedSnapshot(const std::string& message) : Error(ErrorKind::data, "{}", message) {}
@@ -54,13 +54,13 @@ class Snapshot {
   std::span<const float> states() const { return states_; }      // [length][hidden]
   std::span<const float> injected() const { return injected_; }  // [length][hidden], or empty
   std::int64_t created() const { return created_; }              // seconds since 1970
-  double prefill_ms() const { return prefill_ms_; }  // it took to compute the whole prefix
+  double prefill_ms() const { return prefill_ms_; }              // time to compute the whole prefix
 
-  // Whether its first `length` positions can be gone on with: the window may have dropped some.
+  // Whether a run can continue from its first `length` positions: the window may have dropped some.
   bool serves(std::int64_t length) const;
-  // Compares the plane with its checksum, the first time it is asked to; throws DamagedSnapshot.
-  // To be called when the plane is about to be read, so that its bytes come from memory once for
-  // both. Not from two threads at once.
+  // Compares the plane with its checksum, the first time it is called; throws DamagedSnapshot.
+  // Call it just before reading the plane, so that its bytes come from memory once for
+  // both. Not thread-safe.
   void verify(std::int32_t plane) const;
   // The same for the states and what every loop reads again.
   void verify_states() const;
@@ -88,15 +88,15 @@ struct SnapshotContent {
   SnapshotShape shape;
   std::span<const TokenId> ids;
   std::span<const float> last;
-  std::span<const float> states, injected;  // empty: more loops cannot go on from this entry
+  std::span<const float> states, injected;  // empty: more loops cannot resume from this
   std::int64_t created = 0;
   double prefill_ms = 0.0;
   // Fills `to` with a plane, plane_bytes() long.
   std::function<void(std::int32_t plane, std::span<std::byte> to)> read_plane;
 };
 
-// Bytes of the file that write_snapshot() makes of so many ids, whatever they are and whenever that
-// is. hidden: of `last`; states, injected: whether there are any.
+// Bytes of the file that write_snapshot() writes for this many ids, whatever they are and whenever
+// that is. hidden: size of `last`; states, injected: whether there are any.
 std::int64_t snapshot_bytes(const CacheIdentity& identity, const SnapshotShape& shape,
                             std::int64_t length, std::int64_t hidden, bool states, bool injected);
 
