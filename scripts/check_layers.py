@@ -12,7 +12,7 @@ import sys
 # lib/tinyloop/ from bottom to top: a layer may include itself and those before it. Headers directly in
 # lib/tinyloop/ are below all layers, except the one that chooses a backend.
 LIB = 'lib/tinyloop/'
-LAYERS = ('files', 'text', 'model', 'device', 'kv', 'pool', 'engine', 'sampling', 'schedule', 'batch', 'measure')
+LAYERS = ('files', 'text', 'model', 'device', 'kv', 'pool', 'engine', 'sampling', 'prompt', 'schedule', 'batch', 'measure')
 TOP_HEADERS = ('error.h', 'token.h', 'random.h', 'number_formats.h', 'parse_number.h')
 # A pool knows bytes and names; it never sees a device.
 POOL_SEES = ('files/', 'kv/snapshot.h', 'kv/cache_identity.h', 'pool/')

@@ -20,9 +20,9 @@
 #include "tinyloop/error.h"
 #include "tinyloop/files/json_object.h"
 #include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/prompt/prompt.h"
+#include "tinyloop/prompt/registration.h"
 #include "tinyloop/schedule/generate.h"
-#include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/schedule/resume.h"
 
 namespace {
 
@@ -50,7 +50,7 @@ struct Engine {
   std::optional<PrefixPool> pool;
   std::set<std::string> warned;  // each problem with the pool is reported once, not for each line
   cli::SpeculationOptions::Choice choice;
-  std::optional<ResumeHandle> resumed;  // --resume
+  std::shared_ptr<const Snapshot> resumed;  // --resume
 };
 
 // One prompt and the request for it.
@@ -92,7 +92,7 @@ JsonObject schedule_members(const cli::SpeculationOptions::Choice& choice,
 }
 
 std::string statistics(const Options& options, const Job& job, const Answer& answer,
-                       const Forward& forward, const PooledPrompt& prompt,
+                       const Forward& forward, const PoolReport& pool,
                        const cli::SpeculationOptions::Choice& choice) {
   const DecodeStats& stats = answer.stats;
   // From the first token on: one token takes no time.
@@ -113,18 +113,17 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
       .add_all(cli::end_members(answer, job.seed))
       .add_all(schedule_members(choice, stats));
   if (!options.pool.empty()) {
-    const PoolReport& pool = prompt.report();
     object.add("pool_hit", name_of(pool.kind))
         .add("pool_reused", pool.reused)
         .add("pool_loops", pool.loops);
   }
   return object.add("working_bytes", forward.working_bytes())
-      .add("cache_bytes", prompt.cache_bytes())
+      .add("cache_bytes", stats.cache_bytes)
       .add("peak_resident_bytes", cli::peak_resident_bytes())
       .line();
 }
 
-void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Job& job) {
+void answer_one(Options& options, Engine& engine, Prompt prompt, const Job& job) {
   Forward& forward = engine.forward;
   const ModelConfig& config = forward.model().config();
   DecodeRequest request;
@@ -151,19 +150,9 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
       options.output.flush();
     };
   }
-  std::optional<ResumeHandle> saved;
-  if (engine.resumed) request.read_prompt = resuming(*engine.resumed);
-  if (!options.save_state.empty()) {
-    request.read_prompt = [&](Forward& pass, KvCache& cache, DecodeStats& stats) {
-      std::span<const float> logits;
-      stats.prompt_loops = stats.prefilled * pass.plan().loops;
-      saved = ResumeHandle::build(pass, cache, job.line.ids, options.loop.chunk(), &logits);
-      return logits;
-    };
-  }
-  const bool final_answer = job.sample + 1 == options.samples;
-  const Answer answer = prompt.generate(Sampler(sampling, config.vocab), request, final_answer,
-                                        engine.choice.speculation);
+  const PoolReport pool = prompt.pool;
+  const Answer answer = generate(forward, std::move(prompt), Sampler(sampling, config.vocab),
+                                 request, engine.choice.speculation);
   if (!as_ids) {
     options.output.write(record(options, job, answer));
   } else {
@@ -174,36 +163,65 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
     options.output.write("\n");
   }
   options.output.flush();
-  if (!options.save_state.empty()) {
-    if (!saved) {  // no token was requested, so the prompt has not been read
-      KvCache cache(forward.ops(), forward.plan());
-      saved = ResumeHandle::build(forward, cache, job.line.ids, options.loop.chunk());
-    }
-    saved->save(options.save_state);
-  }
   if (options.stats.wanted()) {
-    options.stats.write(statistics(options, job, answer, forward, prompt, engine.choice));
+    options.stats.write(statistics(options, job, answer, forward, pool, engine.choice));
   }
+}
+
+// An answer of no tokens needs no prompt, unless the prompt is to be kept.
+Prompt read(const Options& options, Engine& engine, const TokenLine& line, bool answers) {
+  const bool adds = engine.pool && options.pool_add, saves = !options.save_state.empty();
+  if (!answers && !adds && !saves) return unread_prompt(engine.forward, line.ids);
+  PromptSource source;
+  source.pool = engine.pool ? &*engine.pool : nullptr;
+  source.crop = !options.no_crop;
+  source.snapshot = engine.resumed;
+  ReadOptions how;
+  how.chunk = options.loop.prefill_chunk;
+  how.keep_states = saves;
+  how.run_last = adds || saves || options.speculation.exit_rule().kind == ExitRule::Kind::none;
+  return read_prompt(engine.forward, line.ids, source, how);
+}
+
+// Counts the pool's use for a prompt and adds the prompt, if not null. Warns at most once.
+void keep_in_pool(Engine& engine, const PoolReport& report, Prompt* added) {
+  std::string trouble = report.warning;
+  const std::string uncounted = count_use(*engine.pool, report);
+  if (trouble.empty()) trouble = uncounted;
+  try {
+    if (added != nullptr) publish(*engine.pool, *added);
+  } catch (const Error& error) {
+    if (trouble.empty()) trouble = error.what();
+  }
+  if (!trouble.empty() && engine.warned.insert(trouble).second) cli::warn(trouble);
 }
 
 // `number`: the line's number, counted from 1 across all files.
 void answer_line(Options& options, Engine& engine, const TokenLine& line, std::int64_t number) {
   const std::uint64_t seed = line.seed.value_or(options.sampling.seed_of(number, options.samples));
-  PoolUse use;
-  if (engine.pool) use = {&*engine.pool, !options.no_crop, options.pool_add};
-  PooledPrompt prompt(engine.forward, line.ids, options.loop.prefill_chunk, use);
-  // All samples continue one prompt: it is read once, and its keys and values and the vector that
-  // the head multiplies are shared.
   const std::int64_t wanted =
       line.max_tokens.value_or(options.stop.rules(engine.forward.model().config()).max_tokens);
-  if (options.samples > 1 && wanted > 0) prompt.share();
+  Prompt prompt = read(options, engine, line, wanted > 0);
+  const PoolReport report = prompt.pool;
+  const bool adds = engine.pool && options.pool_add && report.kind != MatchKind::whole;
+  std::optional<Prompt> kept;  // without what is generated
+  if (adds || !options.save_state.empty()) {
+    kept = prompt.fork();
+    kept->states = std::move(prompt.states);
+    kept->injected = std::move(prompt.injected);
+  }
+  // All samples continue one prompt; the first one's statistics count its reading.
+  const PromptWork work = prompt.work;
   for (std::int64_t sample = 0; sample < options.samples; ++sample) {
-    answer_one(options, engine, prompt, {line, sample, seed + static_cast<std::uint64_t>(sample)});
+    const bool last = sample + 1 == options.samples;
+    Prompt own = last ? std::move(prompt) : prompt.fork();
+    own.work = sample == 0 ? work : PromptWork{};
+    answer_one(options, engine, std::move(own),
+               {line, sample, seed + static_cast<std::uint64_t>(sample)});
   }
-  const PoolReport report = prompt.finish();
-  if (!report.warning.empty() && engine.warned.insert(report.warning).second) {
-    cli::warn(report.warning);
-  }
+  // Files wait until the answer is out.
+  if (!options.save_state.empty()) save_prompt(options.save_state, *kept);
+  if (engine.pool) keep_in_pool(engine, report, adds ? &*kept : nullptr);
 }
 
 // Refuses options that exclude a saved state, by name.
@@ -284,9 +302,9 @@ int run(Options& options) {
 
   std::vector<TokenLine> lines;
   std::int64_t longest = limits.longest;
-  std::optional<ResumeHandle> resumed;
+  std::shared_ptr<const Snapshot> resumed;
   if (!options.resume.empty()) {
-    resumed = ResumeHandle::open(options.resume);
+    resumed = Snapshot::open(options.resume);
     lines.emplace_back();
     lines.back().file = options.resume;
     lines.back().number = 1;

@@ -23,8 +23,8 @@
 #include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/schedule/resume.h"
+#include "tinyloop/prompt/deepen.h"
+#include "tinyloop/prompt/registration.h"
 
 namespace {
 

@@ -16,8 +16,8 @@
 #include "tiny_models.h"
 #include "tinyloop/error.h"
 #include "tinyloop/measure/speculation_bench.h"
+#include "tinyloop/prompt/prefill.h"
 #include "tinyloop/schedule/generate.h"
-#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 namespace {
@@ -47,10 +47,8 @@ Outcome run(const Model& model, Ops& ops, const Case& c, const Speculation& spec
   Forward forward(model, ops, plan, InitialStates::parse("", model.config()),
                   std::max(16, speculation.rows(plan.loops)),
                   std::max(16, speculation.slots(plan.loops, c.exit)));
-  KvCache cache(ops, plan);
   Outcome outcome;
   DecodeRequest request;
-  request.prompt = c.prompt;
   request.stop = c.stop;
   request.hash_logits = true;
   request.exit = c.exit;
@@ -58,8 +56,10 @@ Outcome run(const Model& model, Ops& ops, const Case& c, const Speculation& spec
   request.released = [&](std::span<const TokenId> ids) {
     outcome.shown.insert(outcome.shown.end(), ids.begin(), ids.end());
   };
-  outcome.answer =
-      generate(forward, cache, Sampler(c.sampling, model.config().vocab), request, speculation);
+  Prompt prompt = read_prompt(forward, c.prompt, {}, options_for(c.exit));
+  KvCache& cache = prompt.cache;
+  outcome.answer = generate(forward, std::move(prompt), Sampler(c.sampling, model.config().vocab),
+                            request, speculation);
   outcome.cached = cache.length();
   std::vector<TokenId> ids = c.prompt;
   const std::vector<TokenId>& tokens = outcome.answer.tokens;

@@ -46,10 +46,9 @@ class MemoryShare {
 struct CacheStart {
   KvCache cache;
   MemoryShare memory;
-  std::vector<float> last;  // what the head multiplies, if the pool held the whole prompt
   bool pool_usable = false;
-  EntryKey key;                  // of the pool's entry
-  std::int64_t pool_reused = 0;  // positions that the pool holds; 0: a miss
+  EntryKey key;                  // of the pool's entry; of length 0: a miss
+  std::int64_t pool_reused = 0;  // positions that the pool holds
   double prefill_ms = 0.0;       // the time it took to compute them
 };
 
@@ -99,9 +98,8 @@ class BatchCaches {
                    std::size_t bytes);
   // Counts a prompt's use of the pool, once it is answered; returns whether it was counted.
   bool count(const CacheStart& start);
-  // Adds a shared prefix to the pool. `last`: what the head multiplies at its end; empty if the
-  // pool held all of it.
-  void publish(SharedCache& shared, std::span<const float> last, double prefill_ms);
+  // Adds a shared prefix to the pool. `computed`: false if the pool held all of it.
+  void publish(SharedCache& shared, bool computed, double prefill_ms);
 
  private:
   CacheStart begin(std::span<const TokenId> ids, SharedCache* shared, std::size_t bytes);

@@ -11,8 +11,7 @@
 #include "tinyloop/batch/lanes.h"
 #include "tinyloop/batch/plan.h"
 #include "tinyloop/error.h"
-#include "tinyloop/schedule/answer_stream.h"
-#include "tinyloop/schedule/pooled_prompt.h"
+#include "tinyloop/prompt/prompt.h"
 
 namespace tinyloop {
 namespace {
@@ -261,9 +260,7 @@ BatchStats generate_batch(Forward& forward, const BatchOptions& options,
                           const std::function<void(BatchOutcome)>& done,
                           const std::function<void(const BatchStats&)>& progress) {
   check(forward, options);
-  // Of lanes and, where they go to a pool, of the prefixes that they wait for.
-  const std::int64_t rows = std::int64_t{options.lanes} * (options.pool_min_share > 0 ? 3 : 1);
-  forward.reserve_logits(std::min<std::int64_t>(rows, forward.max_rows()));
+  forward.reserve_logits(std::min(options.lanes, forward.max_rows()));
   return Batch(forward, options, next, done).run(progress);
 }
 

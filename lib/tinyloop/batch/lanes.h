@@ -64,7 +64,7 @@ class BatchLanes {
     std::shared_ptr<SharedPrefix> prefix;
     std::span<const TokenId> ids;
     KvCache* cache = nullptr;
-    bool wants_last = false;
+    bool wants_last = false;    // the logits after the last id
     std::vector<LiveRow> rows;  // the current chunk
     double ms = 0.0;            // its share of the passes
 
@@ -85,9 +85,8 @@ class BatchLanes {
   void leave();
   std::vector<Lane*> lanes_done() const;
   std::vector<float> commit(std::span<Lane* const> lanes, std::span<const float> logits);
-  void finish_chunk(Readings::iterator at, std::span<const float> logits,
-                    std::span<const float> last);
-  void prefix_read(const SharedPrefix& prefix, std::span<const float> last, double ms);
+  void finish_chunk(Readings::iterator at, std::span<const float> logits);
+  void prefix_read(const SharedPrefix& prefix, bool computed, double ms);
   void read_last(Lane& lane);
   void settle(Lane& lane, std::span<const float> logits);
   void refuse(Lane& lane, std::string error);

@@ -79,10 +79,6 @@ class Forward {
   // For rows that will do no further loop: later rows at higher loops find the K and V of the last
   // loop done at these positions.
   void end_early(std::span<const Row> rows);
-  // What the head multiplied in the latest leave(), host memory [wanted][hidden], valid until the
-  // next call; and the head alone on one such vector: logits [vocab] with the same bits.
-  std::span<const float> head_inputs();
-  std::span<const float> head(std::span<const float> vector);
 
   // Computes keys and values of a cache created from a snapshot in a store-h mode; does
   // nothing in other modes.

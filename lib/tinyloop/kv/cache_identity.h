@@ -15,7 +15,7 @@
 
 namespace tinyloop {
 
-inline constexpr int kSnapshotVersion = 1;
+inline constexpr int kSnapshotVersion = 2;
 
 struct CacheIdentity {
   std::string model;          // fingerprint

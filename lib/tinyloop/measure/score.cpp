@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "tinyloop/error.h"
+#include "tinyloop/prompt/prefill.h"
 #include "tinyloop/random.h"
 #include "tinyloop/sampling/sampler.h"
-#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 

@@ -9,7 +9,7 @@
 
 #include "tinyloop/error.h"
 #include "tinyloop/measure/score.h"
-#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/prompt/prompt.h"
 
 namespace tinyloop {
 namespace {
@@ -52,11 +52,8 @@ class Bench {
         options_(options) {
     stop_.max_tokens = options.max_tokens;
     for (const std::vector<TokenId>& prompt : prompts) {
-      caches_.emplace_back(forward.ops(), forward.plan());
       measure_updates(prompt);
-      if (prompt.size() > 1) {
-        prefill(forward, caches_.back(), std::span(prompt).first(prompt.size() - 1), 0);
-      }
+      read_.push_back(read_prompt(forward, prompt));
     }
     for (double& ratio : report_.update_ratios) ratio /= static_cast<double>(prompts.size());
     for (const Speculation& speculation : options.speculations) {
@@ -108,12 +105,10 @@ class Bench {
   }
 
   Answer run_once(const Speculation& speculation, std::size_t prompt) {
-    KvCache cache = caches_[prompt].fork();
     DecodeRequest request;
-    request.prompt = prompts_[prompt];
     request.stop = stop_;
     request.hash_logits = true;
-    return generate(forward_, cache, sampler_, request, speculation);
+    return generate(forward_, read_[prompt].fork(), sampler_, request, speculation);
   }
 
   double cost(const DecodeStats& stats) const {
@@ -170,7 +165,7 @@ class Bench {
   StopRules stop_;
   std::span<const std::vector<TokenId>> prompts_;
   BenchOptions options_;
-  std::vector<KvCache> caches_;  // of the prompts, but for their last ids
+  std::vector<Prompt> read_;
   BenchReport report_;
 };
 

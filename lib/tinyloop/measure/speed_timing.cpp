@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "tinyloop/schedule/elapsed.h"
+#include "tinyloop/prompt/elapsed.h"
 
 namespace tinyloop {
 namespace {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "tinyloop/error.h"
@@ -147,17 +148,17 @@ void check(const Speculation& speculation, const ModelConfig& config, const Loop
   }
 }
 
-Answer generate(Forward& forward, KvCache& cache, const Sampler& sampler,
+Answer generate(Forward& forward, Prompt&& prompt, const Sampler& sampler,
                 const DecodeRequest& request, const Speculation& speculation) {
   switch (speculation.kind) {
     case Speculation::Kind::block:
-      return speculate_block(forward, cache, sampler, request, speculation);
+      return speculate_block(forward, std::move(prompt), sampler, request, speculation);
     case Speculation::Kind::tree:
-      return speculate_tree(forward, cache, sampler, request, speculation);
+      return speculate_tree(forward, std::move(prompt), sampler, request, speculation);
     case Speculation::Kind::wavefront:
-      return speculate_wavefront(forward, cache, sampler, request, speculation);
+      return speculate_wavefront(forward, std::move(prompt), sampler, request, speculation);
     default:
-      return decode(forward, cache, sampler, request);
+      return decode(forward, std::move(prompt), sampler, request);
   }
 }
 

@@ -34,15 +34,15 @@ void check(const Speculation& speculation, const ModelConfig& config, const Loop
            const ExitRule& exit, std::int32_t kv_slots);
 
 // decode(), by the given schedule.
-Answer generate(Forward& forward, KvCache& cache, const Sampler& sampler,
+Answer generate(Forward& forward, Prompt&& prompt, const Sampler& sampler,
                 const DecodeRequest& request, const Speculation& speculation);
 
-// The single ones; with a tree `cache` may afterwards hold a branch of itself.
-Answer speculate_block(Forward& forward, KvCache& cache, const Sampler& sampler,
+// The single ones; with a tree the prompt's cache may afterwards hold a branch of itself.
+Answer speculate_block(Forward& forward, Prompt&& prompt, const Sampler& sampler,
                        const DecodeRequest& request, const Speculation& speculation);
-Answer speculate_tree(Forward& forward, KvCache& cache, const Sampler& sampler,
+Answer speculate_tree(Forward& forward, Prompt&& prompt, const Sampler& sampler,
                       const DecodeRequest& request, const Speculation& speculation);
-Answer speculate_wavefront(Forward& forward, KvCache& cache, const Sampler& sampler,
+Answer speculate_wavefront(Forward& forward, Prompt&& prompt, const Sampler& sampler,
                            const DecodeRequest& request, const Speculation& speculation);
 
 }  // namespace tinyloop

@@ -13,19 +13,20 @@ namespace {
 
 class Wavefront {
  public:
-  Wavefront(Forward& forward, KvCache& cache, const Sampler& sampler, const DecodeRequest& request,
+  Wavefront(Forward& forward, Prompt& prompt, const Sampler& sampler, const DecodeRequest& request,
             const Speculation& speculation)
-      : cache_(cache),
+      : prompt_(prompt),
+        cache_(prompt_.cache),
         vocab_(static_cast<std::size_t>(forward.model().config().vocab)),
         draft_loops_(speculation.draft_loops),
         lanes_(speculation.rows(forward.plan().loops)),
-        stream_(forward, sampler, request),
+        stream_(forward, sampler, request, prompt_),
         rows_(forward, request.exit, stream_.stats(), lanes_) {}
 
   Answer run() {
     if (stream_.ended()) return stream_.finish();
     const std::int64_t position = stream_.position();
-    const TokenId id = stream_.take(stream_.read_prompt(cache_));
+    const TokenId id = stream_.take(stream_.begin(prompt_));
     if (!stream_.ended()) add(id, position);
     while (!stream_.ended()) {
       std::vector<LiveRow*> all;
@@ -96,6 +97,7 @@ class Wavefront {
     rows_.enter({&front_.back(), 1});
   }
 
+  Prompt& prompt_;
   KvCache& cache_;
   std::size_t vocab_;
   std::int32_t draft_loops_, lanes_;
@@ -107,9 +109,9 @@ class Wavefront {
 
 }  // namespace
 
-Answer speculate_wavefront(Forward& forward, KvCache& cache, const Sampler& sampler,
+Answer speculate_wavefront(Forward& forward, Prompt&& prompt, const Sampler& sampler,
                            const DecodeRequest& request, const Speculation& speculation) {
-  return Wavefront(forward, cache, sampler, request, speculation).run();
+  return Wavefront(forward, prompt, sampler, request, speculation).run();
 }
 
 }  // namespace tinyloop
