@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that say how many sequences advance together, which, and whose lines they are.
-// What a schedule does is lib/schedule's business.
+// The options that choose how many sequences advance together, which ones, and the shard of lines.
+// What a schedule does is lib/batch's business.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::int32_t kMaxLanes = 4096, kAutoLanes = 32;
 constexpr std::string_view kAuto = "auto";
 
-// What this process may still take: of the machine, or of its control group if that is less.
+// The memory this process may still take: the machine's, or its control group's if that is less.
 std::int64_t available_memory() {
   std::int64_t bytes = INT64_MAX;
   std::ifstream machine("/proc/meminfo");

@@ -235,7 +235,7 @@ void LoopOptions::add_without_loops(CLI::App& app) {
 std::int64_t LoopOptions::chunk() const { return prefill_chunk > 0 ? prefill_chunk : kChunk; }
 
 LoopPlan LoopOptions::plan(const ModelConfig& config) const {
-  const StorageMode mode = storage();  // a wrong environment is better told before any work
+  const StorageMode mode = storage();  // report a wrong environment before any work
   LoopPlan plan;
   try {
     plan = make_loop_plan(config, loops, window, mode);
@@ -336,7 +336,7 @@ void StopFlags::add(CLI::App& app) {
          "Also end at this token; may be repeated")
       ->type_name("ID")
       ->allow_extra_args(false);
-  // Acts after --eos, wherever that stands: CLI11 goes by the order of definition.
+  // Acts after --eos, wherever it is given: CLI11 uses the order of definition.
   app.add_flag_callback(
       "--ignore-eos",
       [this] {

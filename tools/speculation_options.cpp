@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that choose how a sequence is continued, and the profile that --speculative auto obeys.
+// Options that choose how a sequence is continued, and the profile that --speculative auto follows.
 // What a schedule does is lib/schedule's business.
 #include <fmt/format.h>
 
@@ -68,7 +68,7 @@ SpeculationOptions::Choice SpeculationOptions::choose(const Model& model, const 
   add_source(path);
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown)) {
-    // Beside the model there need not be one; a name that was given should be right.
+    // A profile beside the model is optional; one that was named should exist.
     if (speculative != kAuto) warn(path + ": no such profile; decoding plainly");
     return {Speculation(), "plain: no profile " + path};
   }

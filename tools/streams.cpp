@@ -24,7 +24,7 @@ bool file_status(const std::string& path, struct stat& status) {
   return (path == "-" ? ::fstat(STDIN_FILENO, &status) : ::stat(path.c_str(), &status)) == 0;
 }
 
-// One spelling for all ways to name a file that need not be there.
+// One spelling for all names of a file, which need not exist.
 std::filesystem::path whole_path(const std::string& path) {
   std::error_code unknown;  // then the spelling has to do
   const std::filesystem::path whole = std::filesystem::absolute(follow_links(path), unknown);
@@ -36,7 +36,7 @@ bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// /dev/stdout and the like: the stream that goes to the file already, so that it must not be
+// For /dev/stdout and the like: the stream that already goes to the file, which must not be
 // replaced; null: none.
 std::FILE* stream_to(const struct stat& file) {
   for (std::FILE* stream : {stdout, stderr}) {
@@ -46,7 +46,7 @@ std::FILE* stream_to(const struct stat& file) {
   return nullptr;
 }
 
-// What this process reads, by whatever option.
+// The inputs of this process, from any option.
 std::vector<std::string> source_files, source_pools;
 const InputOptions* source_lines = nullptr;
 
@@ -62,7 +62,7 @@ bool is_within(const std::filesystem::path& path, const std::filesystem::path& f
          folder.end();
 }
 
-// Throws Error(usage) naming `option` if writing `path` would replace what is read, whatever its
+// Throws Error(usage) naming `option` if writing `path` would replace an input, under any
 // name.
 void refuse_sources(const std::string& path, std::string_view option) {
   struct stat status, other;
@@ -81,7 +81,7 @@ void refuse_sources(const std::string& path, std::string_view option) {
   }
 }
 
-// The same for a stream that goes to what is read: it would read its own answers and never end.
+// The same for a stream that goes to an input: it would read its own answers and never end.
 void refuse_sources(std::FILE* stream, std::string_view name) {
   struct stat status, other;
   if (::fstat(::fileno(stream), &status) != 0 || !S_ISREG(status.st_mode)) return;
@@ -152,7 +152,7 @@ void InputOptions::for_each_line(TokenLimits limits,
 }
 
 void InputOptions::for_each(TokenLimits limits, const std::function<void(TokenLine)>& take) const {
-  if (files.size() > 1) {  // file by file, so that messages can name the one
+  if (files.size() > 1) {  // file by file, so that messages can name the file
     for (const std::string& file : files) InputOptions{{file}, format}.for_each(limits, take);
     return;
   }
@@ -206,7 +206,7 @@ void check_outputs(const std::vector<OutputName>& outputs) {
     if (exists && !S_ISREG(status.st_mode) && only_file) {
       throw Error(ErrorKind::usage, "{} {}: is not a regular file", option, path);
     }
-    if (exists && !S_ISREG(status.st_mode)) continue;  // a device or pipe takes what comes
+    if (exists && !S_ISREG(status.st_mode)) continue;  // a device or pipe accepts several outputs
     for (auto other = outputs.begin(); other != output; ++other) {
       if (other->path.empty() || other->path == "-") continue;
       struct stat other_status;
@@ -331,7 +331,7 @@ void StatsOutput::finish() {
 }
 
 std::int64_t peak_resident_bytes() {
-  // Not getrusage: a process begins there with what its parent held.
+  // Not getrusage: there a process starts with its parent's peak.
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;) {
     std::int64_t kilobytes = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tl-tokenize and tl-detokenize share: where the vocabulary comes from, and lines of text. Not
-// about ids in files: those are token_lines'.
+// What tl-tokenize and tl-detokenize share: the vocabulary options, and lines of text. Not
+// about files of ids: those are token_lines' business.
 #pragma once
 
 #include <functional>

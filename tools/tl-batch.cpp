@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-batch: continues many sequences of token ids together, and finishes what was broken off. See
+// tl-batch: continues many sequences of token ids together, and resumes interrupted runs. See
 // tl-batch(1). Parses, calls the library, prints; what is computed lives in lib/.
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ namespace {
 using namespace tinyloop;
 using Options = cli::BatchCommand;
 
-// Jobs in sight are held in memory, their ids twice, so there are fewer where a context is long.
+// Pending jobs are held in memory, their ids twice, so there are fewer if the context is long.
 constexpr std::int64_t kInSight = 4096, kInSightBytes = std::int64_t{256} << 20;
 
 void check_options(Options& options) {
@@ -83,8 +83,8 @@ void check_options(Options& options) {
   }
 }
 
-// What is wrong with it is told now, since a batch may be long; `told`: what look-ups would say of
-// it.
+// Reports problems with the pool now, since a batch may be long; `told`: the warning that look-ups
+// would give.
 std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, std::string& told) {
   if (options.pool.empty()) return std::nullopt;
   PoolFolder(options.pool).require_ours();
@@ -98,7 +98,7 @@ std::optional<PrefixPool> open_pool(const Options& options, Forward& forward, st
   return pool;
 }
 
-// What the run before left is refused unless it is to be continued, and then its seed is kept.
+// Refuses a journal of an earlier run unless it is to be resumed; then its seed is kept.
 void take_over(const RecordJournal& journal, Options& options) {
   if (journal.found() && !options.go_on) {
     throw Error(
@@ -116,8 +116,8 @@ void take_over(const RecordJournal& journal, Options& options) {
   }
 }
 
-// A journal that holds no record is of no use, and the next run need not be told of it. But beside
-// an older output of that name it says that this one is not what the run was to give.
+// A journal without records is useless, so the next run need not see it. But beside an older output
+// of that name it shows that the output is not this run's.
 void leave_journal(RecordJournal& journal, const std::string& output, bool found, bool refused) {
   std::error_code unknown;
   if (journal.records() > 0) return;
@@ -164,8 +164,8 @@ void write_summary(Options& options, const BatchOptions& batch, const BatchStats
   options.stats.write(JsonObject().add("summary", summary).line());
 }
 
-// The journals of the shards --output.0, --output.1, ... say what they answer; nothing is merged
-// unless that is this input, with this model and these options.
+// The journals of the shards --output.0, --output.1, ... record what they answer; nothing is merged
+// unless they match this input, this model and these options.
 int merge(Options& options, Forward& forward, const BatchOptions& batch) {
   const std::string path = options.output.real_path();
   std::vector<std::unique_ptr<RecordJournal>> journals;
@@ -185,7 +185,7 @@ int merge(Options& options, Forward& forward, const BatchOptions& batch) {
     if (!journal.found()) throw Error(ErrorKind::usage, "{}: the shard has not started", name);
     if (i == 0) {
       options.go_on = true;
-      take_over(journal, options);  // its seed, which then must be that of all
+      take_over(journal, options);  // its seed, which all must share
     }
     const LineShare share{i, options.merge};
     BatchOptions own = batch;
@@ -305,7 +305,7 @@ int run(Options& options) {
   const auto rows = static_cast<std::int32_t>(batch.prefill_chunk + batch.lanes);
   const std::int32_t slots = rows + (batch.exit.kind != ExitRule::Kind::none ? batch.lanes : 0);
   const auto ops = options.model.make_ops();
-  // How long the requests are shows as they are read.
+  // The lengths of the requests are not known yet.
   check_memory(*ops, memory_need(model, plan, rows, slots, kBlock));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
   if (const auto left = ops->memory_left(); left && batch.memory_guessed) {

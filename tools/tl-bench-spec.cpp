@@ -51,7 +51,7 @@ std::string now() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", parts);
 }
 
-// The given prompts, evenly drawn if there are more than wanted; random ids where none are given.
+// The given prompts, drawn evenly if there are more than requested; random ids if there are none.
 std::vector<std::vector<TokenId>> prompts_of(const Options& options, const ModelConfig& config) {
   const auto wanted = static_cast<std::size_t>(options.prompts);
   std::vector<std::vector<TokenId>> prompts;
@@ -78,7 +78,7 @@ double acceptance(const DecodeStats& stats) {
              ? static_cast<double>(stats.accepted) / static_cast<double>(stats.verified)
              : std::numeric_limits<double>::quiet_NaN();
 }
-// Tokens after the first ones, which the prompts give.
+// Tokens after the first of each run, which the prompt yields.
 std::int64_t decoded(const BenchArm& arm) {
   return arm.totals.generated - static_cast<std::int64_t>(arm.costs.size());
 }
@@ -152,7 +152,7 @@ std::string json_document(const Options& options, const BenchReport& report, con
   return object.line();
 }
 
-// Nothing where there is no number.
+// Empty for NaN.
 std::string csv_number(double value) {
   return std::isnan(value) ? "" : fmt::format("{:.4f}", value);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-bench-speed: how fast the engine is, and how far that is from what the machine can do. See
+// tl-bench-speed: measures the engine's speed against the machine's limits. See
 // tl-bench-speed(1). Parses, calls the library, prints; what is run and how it is timed lives in
-// lib/schedule.
+// lib/measure.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -90,7 +90,7 @@ std::vector<SpeedItem> items_of(const Options& options, const Numbers& loops) {
       for (const std::int64_t rows : options.prefill) add(SpeedPart::prefill, l, kv, rows, 0);
       for (const std::int64_t context : options.context) add(SpeedPart::decode, l, kv, 1, context);
     }
-    // Of one loop, whatever their number.
+    // A pass is one loop, whatever the number of loops.
     for (const std::int64_t rows : options.rows) add(SpeedPart::pass, 1, kv, rows, 0);
     for (const std::int64_t l : loops.size() > 1 ? loops : Numbers{1, 2, 4, 8}) {
       for (const std::int64_t context : options.context) {
@@ -105,7 +105,7 @@ std::vector<SpeedItem> items_of(const Options& options, const Numbers& loops) {
 bool is_bytes(Limit limit) { return limit == Limit::memory || limit == Limit::cache; }
 
 // Decode milliseconds by loops and context; the last column compares each number of loops with the
-// straight line through the least and the greatest one, at the longest context.
+// straight line through the minimum and the maximum, at the longest context.
 std::string growth_table(const SpeedBlock& block, StorageMode kv) {
   std::map<std::int64_t, std::map<std::int64_t, double>> ms;  // [loops][context]
   for (const SpeedItem& item : block.items) {
@@ -241,7 +241,7 @@ std::string as_csv(const Answer& answer) {
   return text;
 }
 
-// The parts that a list in the options asks for must fit the model; default lists are cut to it.
+// The values in option lists must fit the model; default lists are cut to fit.
 void settle(Options& options, const ModelConfig& config) {
   const auto settle_list = [&](Numbers& list, Numbers usual, std::int64_t more) {
     if (!list.empty()) return;
@@ -275,7 +275,7 @@ JsonObject shape_members(const ModelConfig& c) {
   return object;
 }
 
-// An option of the command line that only parts which are not measured would obey.
+// Refuses an option that applies only to parts that are not measured.
 void check_parts(const Options& options) {
   struct Use {
     const char* option;

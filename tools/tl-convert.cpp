@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-convert: turns a Hugging Face folder into one .tinyloop file and says what that cost. See
+// tl-convert: turns a Hugging Face folder into one .tinyloop file and reports the loss. See
 // tl-convert(1). Parses, calls the library, prints; families and formats are known in lib/model.
 #include <fmt/format.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ struct Options {
   bool json = false;
 };
 
-// A killed conversion would leave its temporary file, as large as the model: let the library clean
+// A killed conversion could leave its temporary file, as large as the model, so the library cleans
 // up first.
 volatile std::sig_atomic_t stop_signal = 0;
 struct Interrupted {};
@@ -116,8 +116,8 @@ std::string as_text(const ImportReport& report) {
   return text;
 }
 
-// What the folder's tokenizer.json says. A model is of use without it, so what this program cannot
-// read is told and left out.
+// The vocabulary of the folder's tokenizer.json. A model is useful without it, so one that this
+// program cannot read is left out with a warning.
 std::optional<Vocabulary> vocabulary_of(const std::string& folder, const ImportOptions& request) {
   const std::string path = (std::filesystem::path(folder) / "tokenizer.json").string();
   std::error_code unknown;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-detokenize: makes text of token ids. See tl-detokenize(1). Parses, calls the library, prints;
-// what ids stand for is lib/text's business.
+// tl-detokenize: converts token ids to text. See tl-detokenize(1). Parses, calls the library,
+// prints; the conversion is lib/text's business.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ std::string record(const Options& options, const cli::TextFiles::Line& line,
   return (out.empty() ? "{" : out) + "}\n";
 }
 
-// Text as soon as it is certain, or a line of offsets for a line of ids.
+// Writes text as soon as it is final, or a line of offsets for a line of ids.
 void write_file(Options& options, const std::string& path, Detokenizer& detokenizer) {
   TokenStream stream(path, {.vocab = detokenizer.vocabulary_size()});
   std::vector<TokenId> line;

@@ -48,12 +48,12 @@ struct Options {
 struct Engine {
   Forward& forward;
   std::optional<PrefixPool> pool;
-  std::set<std::string> warned;  // what is wrong with the pool is told once, not for each line
+  std::set<std::string> warned;  // each problem with the pool is reported once, not for each line
   cli::SpeculationOptions::Choice choice;
   std::shared_ptr<const Snapshot> resumed;  // --resume
 };
 
-// One prompt and what is wanted of it.
+// One prompt and the request for it.
 struct Job {
   const TokenLine& line;
   std::int64_t sample = 0;
@@ -168,7 +168,7 @@ void answer_one(Options& options, Engine& engine, Prompt prompt, const Job& job)
   }
 }
 
-// An answer of no tokens needs no prompt, but one that is to be kept is read.
+// An answer of no tokens needs no prompt, unless the prompt is to be kept.
 Prompt read(const Options& options, Engine& engine, const TokenLine& line, bool answers) {
   const bool adds = engine.pool && options.pool_add, saves = !options.save_state.empty();
   if (!answers && !adds && !saves) return unread_prompt(engine.forward, line.ids);
@@ -183,7 +183,7 @@ Prompt read(const Options& options, Engine& engine, const TokenLine& line, bool 
   return read_prompt(engine.forward, line.ids, source, how);
 }
 
-// Counts what the pool did for a prompt and adds it, if it is not null. One warning is enough.
+// Counts the pool's use for a prompt and adds the prompt, if not null. Warns at most once.
 void keep_in_pool(Engine& engine, const PoolReport& report, Prompt* added) {
   std::string trouble = report.warning;
   const std::string uncounted = count_use(*engine.pool, report);
@@ -196,7 +196,7 @@ void keep_in_pool(Engine& engine, const PoolReport& report, Prompt* added) {
   if (!trouble.empty() && engine.warned.insert(trouble).second) cli::warn(trouble);
 }
 
-// `number`: of the line, counted from 1 through all files.
+// `number`: the line's number, counted from 1 across all files.
 void answer_line(Options& options, Engine& engine, const TokenLine& line, std::int64_t number) {
   const std::uint64_t seed = line.seed.value_or(options.sampling.seed_of(number, options.samples));
   const std::int64_t wanted =
@@ -224,11 +224,11 @@ void answer_line(Options& options, Engine& engine, const TokenLine& line, std::i
   if (engine.pool) keep_in_pool(engine, report, adds ? &*kept : nullptr);
 }
 
-// What cannot go together with a saved state, by name.
+// Refuses options that exclude a saved state, by name.
 void check_states(Options& options) {
   const std::string name = options.resume.empty() ? "--save-state" : "--resume";
   if (options.resume.empty() && options.save_state.empty()) return;
-  if (!cli::on_command_line("--pool")) options.pool.clear();  // a default that cannot be obeyed
+  if (!cli::on_command_line("--pool")) options.pool.clear();  // a default that does not apply
   const auto exclude = [&](bool given, std::string_view other, std::string_view why) {
     if (given) throw Error(ErrorKind::usage, "{} and {} exclude each other: {}", name, other, why);
   };
@@ -244,7 +244,7 @@ void check_states(Options& options) {
           "the prompt is in the saved state");
 }
 
-// The pool, made ready for --pool-add; what is wrong with it is no reason to stop.
+// Opens the pool, prepared for --pool-add; problems with it do not stop the run.
 std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
   if (options.pool.empty()) return std::nullopt;
   PoolFolder(options.pool).require_ours();
@@ -254,7 +254,7 @@ std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
   return pool;
 }
 
-// Of the longest request: its prompt and the most tokens it may get.
+// The positions of the longest request: its prompt and the maximum tokens it may get.
 std::int64_t max_positions(const Options& options, const ModelConfig& config,
                            const std::vector<TokenLine>& lines) {
   if (lines.empty()) return config.context;

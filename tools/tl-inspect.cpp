@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-inspect: what a model file is, what it will need, and what its loops do to a prompt. See
+// tl-inspect: describes a model file, the memory it needs, and what its loops do to a prompt. See
 // tl-inspect(1). Parses, calls the library, prints; what is computed lives in lib/.
 #include <fmt/format.h>
 
@@ -93,7 +93,7 @@ struct Summary {
   const Model& model;
   LoopPlan plan;
   std::vector<Part> parts;
-  std::int64_t length = 0, positions = 0;  // asked for; kept after the window
+  std::int64_t length = 0, positions = 0;  // requested; kept within the window
   Part total{"total"};
   std::optional<Vocabulary> vocabulary{};
 };
@@ -125,7 +125,7 @@ std::string_view kind_of(const Vocabulary& vocabulary) {
   return vocabulary.byte_level ? "byte-level BPE" : "BPE of characters";
 }
 
-// How many ids have a text; the model may have more.
+// The number of ids with a text; the model may have more ids.
 std::int64_t texts_of(const Vocabulary& vocabulary) {
   return std::count_if(vocabulary.tokens.begin(), vocabulary.tokens.end(),
                        [](const VocabularyToken& token) { return !token.text.empty(); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-pool-evict: removes entries of a prefix pool. See tl-pool-evict(1).
+// tl-pool-evict: removes entries from a prefix pool. See tl-pool-evict(1).
 // Parses, calls the library, prints.
 #include <fmt/format.h>
 
@@ -50,7 +50,7 @@ std::int64_t parse_duration(const std::string& text) {
   return value * unit;
 }
 
-// Whether the entry is of this model; an entry that cannot be read is of none.
+// Whether the entry belongs to this model; an unreadable entry belongs to none.
 bool is_of(const PoolFolder& folder, const PoolEntry& entry, const std::string& fingerprint) {
   try {
     return Snapshot::open(folder.entry_path(entry))->identity().model == fingerprint;
@@ -113,7 +113,7 @@ int evict_entries(Options& options) {
     for (const PoolEntry& entry : folder.entries()) {
       if (!fingerprint.empty() && !is_of(folder, entry, fingerprint)) continue;
       if (options.older_than) {
-        // What was never used counts as used just now.
+        // An entry without a recorded use counts as used just now.
         const auto known = counts.entries.find(entry.key);
         const std::int64_t used = known == counts.entries.end() ? now : known->second.last_used;
         if (now - used < *options.older_than) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-pool-list: shows what a prefix pool holds and how it was used. See tl-pool-list(1).
+// tl-pool-list: lists what a prefix pool holds and how it was used. See tl-pool-list(1).
 // Parses, calls the library, prints; reads only.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ struct Listed {
   EntryKey key;
   std::int64_t bytes = 0;
   EntryUse use;
-  std::shared_ptr<const Snapshot> snapshot;  // null: not sound
+  std::shared_ptr<const Snapshot> snapshot;  // null: damaged
   std::string error;
 };
 
@@ -43,7 +43,7 @@ std::string time_text(std::int64_t seconds) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", parts);
 }
 
-// Everything that a name promises, and with --verify every byte.
+// Checks that the entry matches its name, and with --verify every byte.
 void check(const PoolEntry& entry, const Snapshot& snapshot, bool verify) {
   const CacheIdentity& identity = snapshot.identity();
   if (identity.folder() != entry.identity || key_of(identity, snapshot.ids()) != entry.key) {

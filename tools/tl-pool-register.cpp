@@ -46,10 +46,10 @@ bool any_wanted(const Options& options) {
   return options.capacity != kNotGiven || options.max_bytes != kNotGiven || !options.policy.empty();
 }
 
-// What was asked for, and for the rest what the pool has. Changes nothing yet.
+// The requested settings, and the pool's for the rest. Changes nothing yet.
 PoolSettings wanted_settings(const Options& options, const PoolFolder& folder) {
   PoolSettings settings;
-  std::error_code error;  // told by whoever makes the folder
+  std::error_code error;  // reported when the folder is created
   if (std::filesystem::exists(folder.path(), error)) {
     const FoundSettings found = folder.settings();
     settings = found.settings;
@@ -64,7 +64,7 @@ PoolSettings wanted_settings(const Options& options, const PoolFolder& folder) {
   return settings;
 }
 
-// Throws if a prefix can never fit, whatever makes room for it.
+// Throws if a prefix can never fit, whatever is evicted for it.
 void check_room(Forward& forward, const std::vector<TokenLine>& lines, const Options& options,
                 const PoolSettings& settings) {
   if (settings.max_bytes == 0) return;
@@ -100,7 +100,7 @@ int register_all(Options& options) {
   PrefixPool pool(options.pool, cache_identity(forward));
   pool.folder().require_ours();
   const PoolSettings settings = wanted_settings(options, pool.folder());
-  // All that can be refused is, before anything is stored or evicted.
+  // Every possible refusal comes before anything is stored or evicted.
   if (options.resumable) {
     try {
       check_resumable(forward);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-score: how likely given sequences of token ids are, after one or several loop counts. See
+// tl-score: how likely given sequences of token ids are, at one or more loop counts. See
 // tl-score(1). Parses, calls the library, prints; what is computed lives in lib/.
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ struct Options {
 
 std::string as_text(const Options& options, const TokenLine& line, std::int32_t loops,
                     const Score& score) {
-  // Files are told apart by their names where there are several.
+  // With several files, each line starts with the file's name.
   std::string text = options.input.files.size() > 1 ? line.file + "\t" : "";
   text += fmt::format(
       "{}\t{}\t{}\t{:.9g}\t{}", line.number, loops, score.log_probabilities.size(), score.sum(),
@@ -97,7 +97,7 @@ int score_lines(Options& options) {
                    std::vector<std::int64_t>{plans.front().loops, config.hidden});
     hooks.states = [&](std::span<const float> row) { states->append(row); };
   }
-  // Each number of loops has its working memory, one at a time its keys and values.
+  // Each loop count has its own working memory; keys and values exist for one at a time.
   MemoryNeed need;
   for (const LoopPlan& plan : plans) {
     const MemoryNeed one = memory_need(model, plan, rows, rows, longest);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-tokenize: makes token ids of text. See tl-tokenize(1). Parses, calls the library, prints; how
-// ids are made is lib/text's business.
+// tl-tokenize: converts text to token ids. See tl-tokenize(1). Parses, calls the library, prints;
+// the conversion is lib/text's business.
 #include <fmt/format.h>
 
 #include <optional>
@@ -96,7 +96,7 @@ std::vector<ChatMessage> messages_of(std::string_view value, const std::string& 
   return messages;
 }
 
-// The object with ids in the place of its text.
+// The object with ids instead of its text.
 std::string record(const cli::TextFiles::Line& line, Encoder& encoder) {
   std::string out;
   bool found = false;

@@ -311,7 +311,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"))
     parser.add_argument("--minutes", type=float, default=45.0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--resume", action="store_true", help="go on from what --out holds")
+    parser.add_argument("--resume", action="store_true", help="continue from the state in --out")
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--length", type=int, default=256, help="bytes of a window")
     parser.add_argument("--seed", type=int, default=1)

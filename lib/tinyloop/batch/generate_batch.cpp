@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which job gets the next free place, and which shared prefix is computed before it. What happens
-// to jobs in their places is batch_lanes' business.
+// Which job gets the next free lane, and which shared prefix is computed before it. What happens
+// to jobs in their lanes is lanes.cpp's business.
 #include "tinyloop/batch/generate_batch.h"
 
 #include <algorithm>

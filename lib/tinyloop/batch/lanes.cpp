@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each row stands at its own loop. Between two passes rows enter and leave; all that leave share
+// Each row is at its own loop. Between two passes rows enter and leave; all that leave share
 // one reading of coda and head.
 #include "tinyloop/batch/lanes.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON library says whether the text is JSON; what is JSON is then cut at commas outside of
+// The JSON library checks that the text is JSON; it is then split at commas outside of
 // strings and brackets.
 #include "tinyloop/files/json_fields.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Appends with write(2), so that a record survives its process; fsync is for the machine's crash.
+// Appends with write(2), so that a record survives its process; fsync guards against crashes.
 #include "tinyloop/files/record_journal.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses one object of the JSONL format. Events, not a tree, so that nothing nested or long is ever
+// Parses one object of the JSONL format. Event-driven, so that nothing nested or long is ever
 // built. The rest of token_lines is in token_lines.cpp.
 #include <fmt/format.h>
 

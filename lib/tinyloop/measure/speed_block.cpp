@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets the engine up for the items, has them timed, compares with the limits.
+// Sets up the engine for the items, times them, and compares them with the limits.
 #include "tinyloop/measure/speed_block.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a wished loop count and window against the model and lays out the planes.
+// Checks a requested loop count and window against the model and lays out the planes.
 // Not the cache itself: that is kv/.
 #include "tinyloop/model/loop_plan.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the text apart; what goes together is checked by the configuration's own validation.
+// Parses the text; the configuration's own validation checks the combination.
 #include "tinyloop/model/model_shape.h"
 
 #include <algorithm>

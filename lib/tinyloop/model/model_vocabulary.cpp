@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the model as everybody does, so that what is wrong with it is told in the same words.
+// Opens the model like all other code, so that its problems are reported in the same words.
 #include "tinyloop/model/model_vocabulary.h"
 
 #include "tinyloop/error.h"

@@ -211,7 +211,7 @@ void check_same_run(Forward& forward, const Snapshot& snapshot, std::span<const 
     check_resumable(forward);
     if (!snapshot.resumable()) {
       throw Error(ErrorKind::usage,
-                  "{}: it was stored without --resumable, so it serves runs with {} loops only",
+                  "{}: it was stored without --resumable, so only runs with {} loops can use it",
                   snapshot.path(), saved.loops);
     }
   }

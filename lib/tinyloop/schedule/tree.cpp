@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tree speculation: a chain of best guesses as in block speculation, and beside each of them the
-// next best ones as leaves. Where the chain's guess is wrong but a leaf is right, the leaf's row
-// has risen with all others and gives the token after it.
+// next best ones as leaves. If the chain's guess is wrong but a leaf is right, the leaf's row
+// has advanced with all others and yields the token after it.
 //
 // A leaf stands at the same position as the chain's row, so it needs a cache of its own: a fork
 // that the chain's rows before it write to as well (Row::also).

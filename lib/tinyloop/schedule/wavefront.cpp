@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wavefront speculation: every pass advances all rows alive, each at its own loop; every d passes
+// Wavefront speculation: every pass advances all live rows, each at its own loop; every d passes
 // the youngest row guesses the next token, which enters, while the oldest leaves at the last loop.
 // A wrong guess costs the rows younger than it and nothing else.
 #include <deque>

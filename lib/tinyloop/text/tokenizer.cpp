@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a text through added tokens, normaliser, pre-tokenizer and model, and a cache of
-// pieces that were seen.
+// Takes a text through added tokens, normaliser, pre-tokenizer and model, with a cache of
+// earlier pieces.
 #include "tinyloop/text/tokenizer.h"
 
 #include <xxhash.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model, the added tokens and what lies beside the file; the steps are tokenizer_json_steps'.
+// The model, the added tokens and the files beside it; the steps are in tokenizer_json_steps.
 #include "tinyloop/text/tokenizer_json.h"
 
 #include <filesystem>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function a kind of step, one branch a type that is known.
+// One function per kind of step, one branch per known type.
 #include "tinyloop/text/tokenizer_json_steps.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Viterbi's search over a trie, with the ties and the treatment of unknown characters that Hugging
-// Face's tokenizers have. (That library reads some scores of many digits off by their last bit, so
-// of two ways that are equally likely it may take the other one.)
+// Face's tokenizers have. (That library parses some scores of many digits off by one bit, so
+// of two equally likely ways it may choose the other.)
 #include "tinyloop/text/unigram.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary as bytes and back, and what must hold in it.
+// The vocabulary as bytes and back, and its validation.
 #include "tinyloop/text/vocabulary.h"
 
 #include <algorithm>
