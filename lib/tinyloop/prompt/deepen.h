@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A prompt that was read with some loops goes on to more of them: its rows stand where they were
-// left, so that only the missing loops are computed. Where they are kept in between is snapshot's
+// Resumes a prompt that was read with some loops and runs it with more: its rows continue from
+// their states, so only the missing loops are computed. How the states are stored is snapshot's
 // business.
 #pragma once
 
@@ -15,11 +15,11 @@
 
 namespace tinyloop {
 
-// Throws Error(usage) if the model's loops depend on their number, so that more of them cannot go
-// on from fewer, or if the plan stores inputs in place of keys and values.
+// Throws Error(usage) if the model's loops depend on their number, so that a run with more cannot
+// resume from fewer, or if the plan stores inputs instead of keys and values.
 void check_resumable(Forward& forward);
 
-// Keeps what a run with more loops needs to go on, of the rows that have done all loops: appended
+// Collects what a run with more loops needs to resume, from rows that have done all loops: appends
 // to `states` and `injected`, which must outlive it (see Forward::states() and injected()).
 PrefillHooks keeping_states(Forward& forward, std::vector<float>& states,
                             std::vector<float>& injected);

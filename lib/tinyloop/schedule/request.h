@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every schedule of one sequence is asked and answers.
+// The request and answer of every schedule of one sequence.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ namespace tinyloop {
 struct DecodeStats {
   std::int64_t prefilled = 0;     // prompt positions computed
   std::int64_t reused = 0;        // prompt positions found computed
-  std::int64_t generated = 0;     // tokens sampled, the end id and a dropped stop sequence included
-  std::int64_t loops_run = 0;     // loops really run, summed over all positions computed
+  std::int64_t generated = 0;     // tokens sampled, with the end id and a dropped stop sequence
+  std::int64_t loops_run = 0;     // loops actually run, summed over all positions computed
   std::int64_t prompt_loops = 0;  // of these, over the prompt
   double prefill_ms = 0.0;        // reading the prompt
-  double first_token_ms = 0.0;    // from the start until the first token is picked
-  double decode_ms = 0.0;         // from the first token until the end
+  double first_token_ms = 0.0;    // from the start to the first token picked
+  double decode_ms = 0.0;         // from the first token to the end
   std::uint64_t logits_hash =
       0;  // XXH3-64 over the bits of all logits a token was picked from; only if asked for
 
@@ -32,9 +32,9 @@ struct DecodeStats {
   std::int64_t accepted = 0;          // of these, equal to it
   std::int64_t undrafted =
       0;  // tokens picked in full that no draft foresaw; accepted + undrafted = generated
-  // [loops]: how many of the positions that a token was picked from left after loop 1, 2, ...
+  // [loops]: how many of the positions from which a token was picked exited after loop 1, 2, ...
   std::vector<std::int64_t> exits;
-  std::int64_t loops_saved = 0;  // by those that left early and really stopped there
+  std::int64_t loops_saved = 0;  // by those that exited early and stopped there
   std::size_t cache_bytes = 0;   // device memory of the cache at the end, what it shares included
 };
 
