@@ -18,6 +18,7 @@
 #include "options.h"
 #include "streams.h"
 #include "tinyloop/error.h"
+#include "tinyloop/files/gguf_file.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/model/import_gguf.h"
 #include "tinyloop/model/import_hf.h"
@@ -126,6 +127,7 @@ std::optional<Vocabulary> vocabulary_of(const std::string& source, bool is_folde
       is_folder ? (std::filesystem::path(source) / "tokenizer.json").string() : source;
   std::error_code unknown;
   if (is_folder && !std::filesystem::exists(path, unknown)) return {};
+  if (!is_folder && !has_gguf_vocabulary(GgufFile::open(path).metadata())) return {};
   try {
     Vocabulary vocabulary = is_folder ? read_tokenizer_json(path) : read_gguf_vocabulary(path);
     if (vocabulary.size() <= ids) {

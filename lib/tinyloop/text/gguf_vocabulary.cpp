@@ -45,6 +45,9 @@ constexpr std::string_view kLlama3 =
 constexpr std::string_view kQwen2 =
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|"
     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+constexpr std::string_view kQwen35 =
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}|"
+    " ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
 constexpr std::string_view kDeepseekWords =
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
     "[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|"
@@ -77,6 +80,7 @@ const PreRow* find_pre(std::string_view name) {
       {"llama3", false, true, true, {kLlama3}},
       {"llama-v3", false, true, true, {kLlama3}},
       {"qwen2", true, false, false, {kQwen2}},
+      {"qwen35", true, false, false, {kQwen35}},
       {"deepseek-r1-qwen", false, false, true, {kQwen2}},
       {"deepseek-coder",
        false,
@@ -290,6 +294,8 @@ class Reader {
 }  // namespace
 
 Vocabulary gguf_vocabulary(const GgufMetadata& metadata) { return Reader(metadata).read(); }
+
+bool has_gguf_vocabulary(const GgufMetadata& metadata) { return metadata.has(kKind); }
 
 Vocabulary read_gguf_vocabulary(const std::string& path) {
   return gguf_vocabulary(GgufFile::open(path).metadata());

@@ -16,7 +16,10 @@ namespace tinyloop {
 // contradict each other.
 Vocabulary gguf_vocabulary(const GgufMetadata& metadata);
 
-// The same of the file at `path`, whose tensors need not be there.
+// Whether the metadata has a vocabulary, be it one that is not supported.
+bool has_gguf_vocabulary(const GgufMetadata& metadata);
+
+// The same of the file at `path`, which may have no tensors.
 Vocabulary read_gguf_vocabulary(const std::string& path);
 
 }  // namespace tinyloop
