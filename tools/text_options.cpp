@@ -7,6 +7,7 @@
 #include "tinyloop/error.h"
 #include "tinyloop/files/byte_source.h"
 #include "tinyloop/model/model_vocabulary.h"
+#include "tinyloop/text/gguf_vocabulary.h"
 #include "tinyloop/text/tokenizer_json.h"
 
 namespace tinyloop::cli {
@@ -15,8 +16,9 @@ void VocabularyOptions::add(CLI::App& app) {
   CLI::Option* from_model = names_source(
       app.add_option("-m,--model", model, "The model, a .tinyloop file that has a vocabulary"));
   from_model->type_name("MODEL");
-  names_source(app.add_option("--tokenizer", tokenizer,
-                              "A tokenizer.json to use instead of a model's vocabulary"))
+  names_source(
+      app.add_option("--tokenizer", tokenizer,
+                     "A tokenizer.json or a GGUF file to use instead of a model's vocabulary"))
       ->type_name("FILE");
 }
 
@@ -26,7 +28,8 @@ Vocabulary VocabularyOptions::load() const {
                 model.empty() ? "no vocabulary: give --model or --tokenizer"
                               : "--model and --tokenizer exclude each other");
   }
-  return model.empty() ? read_tokenizer_json(tokenizer) : load_vocabulary(model);
+  if (!model.empty()) return load_vocabulary(model);
+  return is_gguf_file(tokenizer) ? read_gguf_vocabulary(tokenizer) : read_tokenizer_json(tokenizer);
 }
 
 void TextFiles::add(CLI::App& app, const std::string& description) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-convert: turns a Hugging Face folder into one .tinyloop file and reports the loss. See
-// tl-convert(1). Parses, calls the library, prints; families and formats are known in lib/model.
+// tl-convert: turns a Hugging Face folder or a GGUF file into one .tinyloop file and reports the
+// loss. See tl-convert(1). Parses, calls the library, prints; families and formats are known in
+// lib/model.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -18,9 +18,12 @@
 #include "progress.h"
 #include "streams.h"
 #include "tinyloop/error.h"
+#include "tinyloop/files/gguf_file.h"
 #include "tinyloop/files/json_object.h"
+#include "tinyloop/model/import_gguf.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/parse_number.h"
+#include "tinyloop/text/gguf_vocabulary.h"
 #include "tinyloop/text/tokenizer_json.h"
 
 namespace {
@@ -28,7 +31,7 @@ namespace {
 using namespace tinyloop;
 
 struct Options {
-  std::string folder, out;
+  std::string source, out;
   std::string dtype = "keep";
   std::optional<std::string> loop_layers;
   LoopedRange looped;
@@ -116,15 +119,17 @@ std::string as_text(const ImportReport& report) {
   return text;
 }
 
-// The vocabulary of the folder's tokenizer.json. A model is useful without it, so one that this
-// program cannot read is left out with a warning.
-std::optional<Vocabulary> vocabulary_of(const std::string& folder, const ImportOptions& request) {
-  const std::string path = (std::filesystem::path(folder) / "tokenizer.json").string();
+// The vocabulary of the folder's tokenizer.json or of the file's metadata. A model is useful
+// without it, so one that this program cannot read is left out with a warning.
+std::optional<Vocabulary> vocabulary_of(const std::string& source, bool is_folder,
+                                        std::int64_t ids) {
+  const std::string path =
+      is_folder ? (std::filesystem::path(source) / "tokenizer.json").string() : source;
   std::error_code unknown;
-  if (!std::filesystem::exists(path, unknown)) return {};
-  const std::int64_t ids = import_config(folder, request.looped).vocab;
+  if (is_folder && !std::filesystem::exists(path, unknown)) return {};
+  if (!is_folder && !has_gguf_vocabulary(GgufFile::open(path).metadata())) return {};
   try {
-    Vocabulary vocabulary = read_tokenizer_json(path);
+    Vocabulary vocabulary = is_folder ? read_tokenizer_json(path) : read_gguf_vocabulary(path);
     if (vocabulary.size() <= ids) {
       vocabulary.pad(ids);
       return vocabulary;
@@ -138,8 +143,10 @@ std::optional<Vocabulary> vocabulary_of(const std::string& folder, const ImportO
 }
 
 int convert(Options& options) {
-  std::error_code unreadable;  // import_checkpoint tells
-  for (const auto& entry : std::filesystem::directory_iterator(options.folder, unreadable)) {
+  std::error_code unreadable;  // the import tells
+  const bool is_folder = std::filesystem::is_directory(options.source, unreadable);
+  if (!is_folder) cli::add_source(options.source);
+  for (const auto& entry : std::filesystem::directory_iterator(options.source, unreadable)) {
     cli::add_source(entry.path().string());
   }
   cli::check_outputs({{"OUT", options.out, true}, {"the report", "-"}});
@@ -149,7 +156,10 @@ int convert(Options& options) {
     parse_range(*options.loop_layers, options.looped);
     request.looped = options.looped;
   }
-  if (const auto vocabulary = vocabulary_of(options.folder, request)) {
+  const bool is_gguf = !is_folder && is_gguf_file(options.source);
+  const ModelConfig config = is_gguf ? import_gguf_config(options.source, request.looped)
+                                     : import_config(options.source, request.looped);
+  if (const auto vocabulary = vocabulary_of(options.source, is_folder, config.vocab)) {
     request.vocabulary = vocabulary->serialize();
   }
   cli::ProgressLine progress;
@@ -160,7 +170,8 @@ int convert(Options& options) {
   };
   catch_signals();
   try {
-    const ImportReport report = import_checkpoint(options.folder, options.out, request);
+    const ImportReport report = is_gguf ? import_gguf(options.source, options.out, request)
+                                        : import_checkpoint(options.source, options.out, request);
     for (const std::string& warning : report.warnings) cli::warn(warning);
     cli::print(options.json ? as_json(report) : as_text(report));
   } catch (const Interrupted&) {
@@ -174,8 +185,11 @@ int convert(Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Converts a Hugging Face checkpoint to a .tinyloop model file.", "tl-convert");
-  app.add_option("HF_DIR", options.folder, "Folder with config.json and safetensors")->required();
+  CLI::App app("Converts a Hugging Face or GGUF checkpoint to a .tinyloop model file.",
+               "tl-convert");
+  app.add_option("SOURCE", options.source,
+                 "Folder with config.json and safetensors, or a GGUF file")
+      ->required();
   app.add_option("OUT", options.out, "The .tinyloop file to write")->required();
   app.add_option("--dtype", options.dtype, "How to store the weights")
       ->check(CLI::IsMember({"keep", "f32", "f16", "bf16", "q8", "q4"}))

@@ -36,6 +36,8 @@ class ModelWriter {
     std::span<const std::byte> data, scales;
   };
   Panel append_panel(std::span<const float> rows);
+  // The same for a panel that the caller has packed, of exactly one panel's bytes.
+  Panel append_packed(std::span<const std::byte> data, std::span<const std::byte> scales);
   // Appends the next vector as a whole.
   void append_vector(std::span<const float> values);
 

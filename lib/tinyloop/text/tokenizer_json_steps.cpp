@@ -7,14 +7,11 @@
 #include <utility>
 
 #include "tinyloop/files/utf8.h"
+#include "tinyloop/text/split_patterns.h"
 
 namespace tinyloop {
 
 namespace {
-
-// What ByteLevel splits at where it is told to: contractions, letters, numbers, other signs, spaces.
-constexpr std::string_view kByteLevelPattern =
-    "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
 TextPattern pattern_of(const JsonNode& node) {
   node.only({"String", "Regex"});
@@ -24,9 +21,6 @@ TextPattern pattern_of(const JsonNode& node) {
   if (given.text().empty()) given.refuse("it is empty");
   return {regex.has_value(), given.text()};
 }
-
-// That program cuts at digits by another library, which goes by Unicode 17 already.
-constexpr std::string_view kDigits = "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]";
 
 // A text of one character.
 std::string character_of(const JsonNode& node) {
