@@ -36,7 +36,7 @@ void ExitOptions::add(CLI::App& app) {
 void SpeculationOptions::add(CLI::App& app) {
   app.add_option("--speculative", speculative,
                  "Draft tokens with few loops and verify them with all: block:d=N,k=N, "
-                 "tree:d=N,width=N,depth=N, wavefront:d=N, auto[:FILE] or off")
+                 "tree:d=N,width=N,depth=N, wavefront:d=N[+N...], auto[:FILE] or off")
       ->type_name("SCHEDULE")
       ->default_str("off");
   ExitOptions::add(app);

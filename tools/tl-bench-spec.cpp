@@ -205,7 +205,9 @@ std::string chart(const BenchReport& report) {
     const std::string name =
         s.kind == Speculation::Kind::block  ? fmt::format("block k={}", s.drafts)
         : s.kind == Speculation::Kind::tree ? fmt::format("tree {} x {}", s.width, s.depth)
-                                            : "wavefront";
+        : s.later_draft_loops.empty()
+            ? "wavefront"
+            : fmt::format("wavefront, again after {}", fmt::join(s.later_draft_loops, ", "));
     series[name].points.emplace_back(s.draft_loops, arm.median);
   }
   for (auto& [name, one] : series) {

@@ -204,6 +204,7 @@ std::vector<Speculation> speculation_sweep(std::int32_t loops) {
     speculation.kind = Speculation::Kind::tree;
     sweep.push_back(speculation);
   }
+  if (loops > 2) sweep.push_back(Speculation::parse("wavefront:d=1+2"));
   return sweep;
 }
 
