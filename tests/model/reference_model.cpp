@@ -145,7 +145,7 @@ class Run {
       const ReferenceOptions& options)
       : config_(config), weights_(weights), ids_(ids), options_(options) {
     loops_ = options.loops == 0 ? config.default_loops : options.loops;
-    slots_ = options.kv_slots == 0 ? loops_ : options.kv_slots;
+    slots_ = options.shared_planes == 0 ? loops_ : options.shared_planes;
     if (weights.layers.size() != size(config.layers())) throw std::logic_error("reference: layers");
     const auto length = static_cast<std::int64_t>(ids.size());
     planes_.resize(size(config.prelude_layers + slots_ * config.core_layers + config.coda_layers));
