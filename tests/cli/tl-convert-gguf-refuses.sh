@@ -24,7 +24,9 @@ edit '' && tl-convert -q in.gguf out.tinyloop >out && rm out.tinyloop
 refused 2 'in.gguf' tl-convert in.gguf in.gguf
 edit 'version = 1' && refuse 'is a GGUF file of version 1; 2 and 3 are supported'
 edit 'version = 3 << 24' && refuse 'is a big-endian GGUF file'
-printf 'version https://git-lfs.github.com/spec/v1\n' >in.gguf && refuse 'is not a folder'
+printf 'version https://git-lfs.github.com/spec/v1\n' >in.gguf && refuse 'is a Git LFS pointer'
+echo text >in && refused 1 'in: is neither a folder with config.json and the weights nor a GGUF file' tl-convert in out.tinyloop
+rm in.gguf && refuse 'No such file'
 edit 'rename("llama.", "mamba."); keys["general.architecture"] = "mamba"' && refuse 'general.architecture is "mamba", which is not known; known are llama, qwen3, nanbeige, ouro'
 edit 'keys["general.type"] = "adapter"' && refuse 'general.type is "adapter"'
 edit 'del keys["general.architecture"]' && refuse 'general.architecture is missing'

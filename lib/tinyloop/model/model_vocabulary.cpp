@@ -11,7 +11,8 @@ Vocabulary load_vocabulary(const std::string& model_path) {
   const Model model = Model::open(model_path);
   if (model.vocabulary().empty()) {
     throw Error(ErrorKind::data,
-                "{}: has no vocabulary; tl-convert stores the one of a folder with tokenizer.json",
+                "{}: has no vocabulary; tl-convert stores that of a folder's tokenizer.json or of a "
+                "GGUF file",
                 model_path);
   }
   return Vocabulary::parse(model.vocabulary(), model_path);
