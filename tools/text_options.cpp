@@ -16,15 +16,16 @@ void VocabularyOptions::add(CLI::App& app) {
   CLI::Option* from_model = names_source(
       app.add_option("-m,--model", model, "The model, a .tinyloop file that has a vocabulary"));
   from_model->type_name("MODEL");
-  names_source(app.add_option("--tokenizer", tokenizer,
-                              "A tokenizer.json or a GGUF file, in place of a model's vocabulary"))
+  names_source(
+      app.add_option("--tokenizer", tokenizer,
+                     "A tokenizer.json or a GGUF file to use instead of a model's vocabulary"))
       ->type_name("FILE");
 }
 
 Vocabulary VocabularyOptions::load() const {
   if (model.empty() == tokenizer.empty()) {
     throw Error(ErrorKind::usage, "{}",
-                model.empty() ? "a vocabulary is needed: --model or --tokenizer"
+                model.empty() ? "no vocabulary: give --model or --tokenizer"
                               : "--model and --tokenizer exclude each other");
   }
   if (!model.empty()) return load_vocabulary(model);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-convert: turns a Hugging Face folder or a GGUF file into one .tinyloop file and says what that
-// cost. See tl-convert(1). Parses, calls the library, prints; families and formats are known in
+// tl-convert: turns a Hugging Face folder or a GGUF file into one .tinyloop file and reports the
+// loss. See tl-convert(1). Parses, calls the library, prints; families and formats are known in
 // lib/model.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -16,10 +15,11 @@
 
 #include "cli.h"
 #include "options.h"
+#include "progress.h"
 #include "streams.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/gguf_file.h"
-#include "tinyloop/files/json_text.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/model/import_gguf.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/parse_number.h"
@@ -38,7 +38,7 @@ struct Options {
   bool json = false;
 };
 
-// A killed conversion would leave its temporary file, as large as the model: let the library clean
+// A killed conversion could leave its temporary file, as large as the model, so the library cleans
 // up first.
 volatile std::sig_atomic_t stop_signal = 0;
 struct Interrupted {};
@@ -61,15 +61,6 @@ void parse_range(std::string_view text, LoopedRange& range) {
   throw Error(ErrorKind::usage, "--loop-layers '{}': must be FIRST:LAST, such as 8:15", text);
 }
 
-void show_progress(std::int64_t done, std::int64_t total) {
-  static std::int64_t shown = -1;
-  const std::int64_t percent = total == 0 ? 100 : done * 100 / total;
-  if (percent == shown) return;
-  shown = percent;
-  fmt::print(stderr, "\r{:3} %{}", percent, done == total ? "\r\033[K" : "");
-  std::fflush(stderr);
-}
-
 std::int64_t parameters_of(const ModelConfig& config) {
   std::int64_t parameters = 0;
   for (const ModelTensor& tensor : model_tensors(config)) {
@@ -80,20 +71,29 @@ std::int64_t parameters_of(const ModelConfig& config) {
 
 std::string as_json(const ImportReport& report) {
   const ModelConfig& config = report.config;
-  std::string errors;
+  std::vector<JsonObject> errors;
   for (const ConversionError& error : report.errors) {
-    errors += fmt::format(
-        "{}{{\"class\":{},\"type\":{},\"relative_rms\":{},\"largest\":{},\"elements\":{}}}",
-        errors.empty() ? "" : ",", json_string(error.tensor_class), json_string(error.type),
-        json_number(error.relative_rms), json_number(error.largest), error.elements);
+    errors.emplace_back()
+        .add("class", error.tensor_class)
+        .add("type", error.type)
+        .add("relative_rms", error.relative_rms)
+        .add("largest", error.largest)
+        .add("elements", error.elements);
   }
-  return fmt::format(
-      "{{\"family\":{},\"prelude_layers\":{},\"core_layers\":{},\"coda_layers\":{},"
-      "\"default_loops\":{},\"trained_loops\":{},\"greatest_loops\":{},\"parameters\":{},"
-      "\"source_bytes\":{},\"file_bytes\":{},\"fingerprint\":{},\"errors\":[{}]}}\n",
-      json_string(config.family), config.prelude_layers, config.core_layers, config.coda_layers,
-      config.default_loops, config.trained_loops, config.greatest_loops, parameters_of(config),
-      report.source_bytes, report.file_bytes, json_string(report.fingerprint), errors);
+  JsonObject object;
+  object.add("family", config.family)
+      .add("prelude_layers", config.prelude_layers)
+      .add("core_layers", config.core_layers)
+      .add("coda_layers", config.coda_layers)
+      .add("default_loops", config.default_loops)
+      .add("trained_loops", config.trained_loops)
+      .add("greatest_loops", config.greatest_loops)
+      .add("parameters", parameters_of(config))
+      .add("source_bytes", report.source_bytes)
+      .add("file_bytes", report.file_bytes)
+      .add("fingerprint", report.fingerprint)
+      .add_array("errors", errors);
+  return object.line();
 }
 
 std::string as_text(const ImportReport& report) {
@@ -110,7 +110,7 @@ std::string as_text(const ImportReport& report) {
       config.family, config.prelude_layers, config.core_layers, config.coda_layers,
       config.default_loops, config.trained_loops, config.greatest_loops, parameters_of(config),
       report.source_bytes, report.file_bytes, report.fingerprint, "tensors", "type", "error, rms",
-      "error, most", "elements");
+      "error, max", "elements");
   for (const ConversionError& error : report.errors) {
     text +=
         fmt::format("{:<12} {:<5} {:>11.4g} % {:>11.4g} % {:>12}\n", error.tensor_class, error.type,
@@ -119,8 +119,8 @@ std::string as_text(const ImportReport& report) {
   return text;
 }
 
-// What the folder's tokenizer.json or the file's metadata say. A model is of use without it, so
-// what this program cannot read is told and left out.
+// The vocabulary of the folder's tokenizer.json or of the file's metadata. A model is useful
+// without it, so one that this program cannot read is left out with a warning.
 std::optional<Vocabulary> vocabulary_of(const std::string& source, bool is_folder,
                                         std::int64_t ids) {
   const std::string path =
@@ -134,7 +134,7 @@ std::optional<Vocabulary> vocabulary_of(const std::string& source, bool is_folde
       vocabulary.pad(ids);
       return vocabulary;
     }
-    cli::warn(fmt::format("{}: has {} tokens, the model {}; it is left out", path,
+    cli::warn(fmt::format("{}: has {} tokens, but the model {}; it is left out", path,
                           vocabulary.size(), ids));
   } catch (const Error& error) {
     cli::warn(fmt::format("{}; the model gets no vocabulary", error.what()));
@@ -142,7 +142,7 @@ std::optional<Vocabulary> vocabulary_of(const std::string& source, bool is_folde
   return {};
 }
 
-int convert(Options& options, bool progress) {
+int convert(Options& options) {
   std::error_code unreadable;  // the import tells
   const bool is_folder = std::filesystem::is_directory(options.source, unreadable);
   if (!is_folder) cli::add_source(options.source);
@@ -164,9 +164,11 @@ int convert(Options& options, bool progress) {
   if (const auto vocabulary = vocabulary_of(options.source, is_folder, config.vocab)) {
     request.vocabulary = vocabulary->serialize();
   }
-  request.progress = [progress](std::int64_t done, std::int64_t total) {
+  cli::ProgressLine progress;
+  request.progress = [&](std::int64_t done, std::int64_t total) {
     if (stop_signal != 0) throw Interrupted{};
-    if (progress) show_progress(done, total);
+    progress.show(total == 0 ? 100 : done * 100 / total, 100, "%");
+    if (done == total) progress.clear();
   };
   catch_signals();
   try {
@@ -196,10 +198,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   CLI::Option* range =
       app.add_option("--loop-layers", options.loop_layers,
-                     "Loop the layers FIRST to LAST (from 0, both included) of a plain model")
+                     "Loop layers FIRST to LAST (from 0, inclusive) of a plain model")
           ->type_name("FIRST:LAST");
   cli::add_number(app, "--substeps", options.looped.substeps, 1, 64,
-                  "Sub-steps of the looped layers, the default loop count")
+                  "Number of sub-steps, the model's default number of loops")
       ->needs(range)
       ->capture_default_str();
   cli::add_number(app, "--alpha", options.looped.alpha, 0.0, 1000.0,
@@ -210,9 +212,6 @@ int main(int argc, char** argv) {
                   "Share of the first sub-step's result in the last state")
       ->needs(range)
       ->capture_default_str();
-  app.add_flag("--json", options.json, "Report as one JSON object");
-  return cli::run(app, argc, argv, [&] {
-    const bool quiet = app.get_option("--quiet")->count() > 0;
-    return convert(options, ::isatty(STDERR_FILENO) != 0 && !quiet);
-  });
+  app.add_flag("--json", options.json, "Write the report as one JSON object");
+  return cli::run(app, argc, argv, [&] { return convert(options); });
 }

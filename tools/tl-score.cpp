@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-score: how likely given sequences of token ids are, after one or several loop counts. See
+// tl-score: how likely given sequences of token ids are, at one or more loop counts. See
 // tl-score(1). Parses, calls the library, prints; what is computed lives in lib/.
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ struct Options {
 
 std::string as_text(const Options& options, const TokenLine& line, std::int32_t loops,
                     const Score& score) {
-  // Files are told apart by their names where there are several.
+  // With several files, each line starts with the file's name.
   std::string text = options.input.files.size() > 1 ? line.file + "\t" : "";
   text += fmt::format(
       "{}\t{}\t{}\t{:.9g}\t{}", line.number, loops, score.log_probabilities.size(), score.sum(),
@@ -61,7 +61,7 @@ std::string as_json(const Options& options, const TokenLine& line, std::int32_t 
 int score_lines(Options& options) {
   const bool arrays = !options.logits_path.empty() || !options.states_path.empty();
   if (arrays && options.loops.size() > 1) {
-    throw Error(ErrorKind::usage, "{} takes one loop count, --loops names {}",
+    throw Error(ErrorKind::usage, "{} allows only one loop count, but --loops has {}",
                 options.logits_path.empty() ? "--states" : "--logits", options.loops.size());
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
@@ -97,7 +97,7 @@ int score_lines(Options& options) {
                    std::vector<std::int64_t>{plans.front().loops, config.hidden});
     hooks.states = [&](std::span<const float> row) { states->append(row); };
   }
-  // Each number of loops has its working memory, one at a time its keys and values.
+  // Each loop count has its own working memory; keys and values exist for one at a time.
   MemoryNeed need;
   for (const LoopPlan& plan : plans) {
     const MemoryNeed one = memory_need(model, plan, rows, rows, longest);
@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
   options.input.add(app);
   options.loop.add_without_loops(app);
   cli::add_numbers(app, "--loops", options.loops, 1, 1 << 20,
-                   "Numbers of loops; default: the model's own");
+                   "Loop counts; default: the model's own");
   app.add_flag("--per-token", options.per_token, "Also write each token's log-probability");
   app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");
   app.add_option("--logits", options.logits_path,

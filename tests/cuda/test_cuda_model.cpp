@@ -16,8 +16,8 @@
 #include "tinyloop/engine/memory_need.h"
 #include "tinyloop/error.h"
 #include "tinyloop/model/import_hf.h"
-#include "tinyloop/schedule/prefill.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/prompt/prefill.h"
+#include "tinyloop/prompt/prompt.h"
 
 namespace tinyloop {
 namespace {
@@ -173,13 +173,11 @@ TEST_CASE("every schedule gives plain decoding's stream") {
   SamplingOptions options;
   options.seed = 5;
   DecodeRequest request;
-  request.prompt = prompt;
   request.stop.max_tokens = 10;
   request.hash_logits = true;
   const auto run = [&](const char* speculation) {
-    KvCache cache(device.ops(), plan);
-    return generate(forward, cache, Sampler(options, model.config().vocab), request,
-                    Speculation::parse(speculation));
+    return generate(forward, read_prompt(forward, prompt), Sampler(options, model.config().vocab),
+                    request, Speculation::parse(speculation));
   };
   const Answer plain = run("off");
   CHECK(plain.tokens.size() == 10);
@@ -200,11 +198,11 @@ TEST_CASE("where only the best logits count, only they travel, and the answer is
     const std::vector<TokenId> prompt = {kTiePrompt, 3, kTiePrompt};
     const auto run = [&](const SamplingOptions& options, bool all) {
       DecodeRequest request;
-      request.prompt = prompt;
       request.stop.max_tokens = 12;
       request.hash_logits = all;  // which needs every one
-      KvCache cache(device.ops(), plan);
-      return generate(forward, cache, Sampler(options, model.config().vocab), request, {}).tokens;
+      return generate(forward, read_prompt(forward, prompt), Sampler(options, model.config().vocab),
+                      request, {})
+          .tokens;
     };
     for (const double temperature : {0.0, 1.0}) {
       for (const std::int64_t top_k : {1, 7, 50}) {
@@ -289,30 +287,13 @@ TEST_CASE("a snapshot that finds no room gives a plain run and a warning") {
   const std::vector<TokenId> prefix = random_ids(4, 32, model.config().vocab);
   runs.add(prefix);
   const std::vector<TokenId> prompt = joined(prefix, random_ids(5, 3, model.config().vocab));
-  const Answer plain = runs.plain(prompt, 3);
-  {
-    // The room that a snapshot would have, taken by something else.
-    struct Full {
-      CudaDevice& device;
-      explicit Full(CudaDevice& d) : device(d) { device.runtime().refuse_after(0); }
-      ~Full() { device.runtime().refuse_after(-1); }
-    };
-    PoolUse use{&runs.pool(), true, false};
-    std::optional<PooledPrompt> starved;
-    {
-      const Full full(device);
-      starved.emplace(runs.forward(), prompt, 16, use);
-    }
-    DecodeRequest request;
-    request.stop.max_tokens = 3;
-    request.hash_logits = true;
-    const Answer answer = starved->generate(Sampler({}, model.config().vocab), request);
-    CHECK(answer.stats.prefilled == std::ssize(prompt));
-    const PoolReport report = starved->finish();
-    CHECK(report.kind == MatchKind::miss);
-    CHECK(report.warning.find("refused") != std::string::npos);
-    CHECK(answer.tokens.size() == plain.tokens.size());
-  }
+  // The room that the snapshot would have, asked for twice, is taken by something else.
+  device.runtime().refuse_next(2);
+  const Prompt starved = read_prompt(runs.forward(), prompt, {.pool = &runs.pool()});
+  CHECK(starved.work.prefilled == std::ssize(prompt));
+  CHECK(starved.pool.kind == MatchKind::miss);
+  CHECK(starved.pool.warning.find("refused") != std::string::npos);
+  CHECK(same_bits(starved.logits, read_prompt(runs.forward(), prompt).logits));
 }
 
 TEST_CASE("what a run needs is known before it") {

@@ -15,8 +15,8 @@
 #include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/prompt/registration.h"
 #include "tinyloop/schedule/decode.h"
-#include "tinyloop/schedule/pooled_prompt.h"
 
 namespace tinyloop {
 namespace {
@@ -94,17 +94,17 @@ std::vector<Alone> each_alone(const Model& model, Ops& ops, const BatchSetting& 
   std::vector<Alone> all;
   for (const BatchJob& job : jobs) {
     Forward forward = make_forward(model, ops, setting.engine, 16, 16);
-    KvCache cache(ops, forward.plan());
     SamplingOptions sampling = setting.options.sampling;
     sampling.seed = job.seed;
     DecodeRequest request;
-    request.prompt = job.prompt;
     request.stop = job.stop;
     request.exit = setting.options.exit;
     request.hash_logits = true;
     Alone alone;
     try {
-      alone.answer = decode(forward, cache, Sampler(sampling, model.config().vocab), request);
+      alone.answer =
+          decode(forward, read_prompt(forward, job.prompt, {}, options_for(request.exit)),
+                 Sampler(sampling, model.config().vocab), request);
     } catch (const Error& error) {
       alone.error = error.what();
     }

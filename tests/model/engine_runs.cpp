@@ -4,9 +4,9 @@
 
 #include <cstring>
 
+#include "tinyloop/prompt/prefill.h"
 #include "tinyloop/random.h"
 #include "tinyloop/schedule/decode.h"
-#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 
@@ -39,13 +39,17 @@ std::vector<TokenId> greedy(const Model& model, Ops& ops, const EngineSetting& s
   const auto rows = static_cast<std::int32_t>(setting.chunk);
   Forward forward(model, ops, plan, InitialStates::parse(setting.initial, model.config()), rows,
                   rows);
-  KvCache cache(ops, plan);
   SamplingOptions options;
   options.temperature = 0.0;
   DecodeRequest request;
-  request.prompt = prompt;
   request.stop.max_tokens = count;
-  return decode(forward, cache, Sampler(options, model.config().vocab), request).tokens;
+  return decode(forward, read_prompt(forward, prompt), Sampler(options, model.config().vocab),
+                request)
+      .tokens;
+}
+
+ReadOptions options_for(const ExitRule& exit) {
+  return {.run_last = exit.kind == ExitRule::Kind::none};
 }
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {

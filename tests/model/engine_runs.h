@@ -13,6 +13,8 @@
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/kv/kv_cache.h"
 #include "tinyloop/model/model.h"
+#include "tinyloop/prompt/prompt.h"
+#include "tinyloop/schedule/exit_rule.h"
 #include "tinyloop/token.h"
 
 namespace tinyloop {
@@ -35,6 +37,9 @@ std::vector<float> all_logits(const Model& model, Ops& ops, const EngineSetting&
 // Greedy continuation by schedule/decode.
 std::vector<TokenId> greedy(const Model& model, Ops& ops, const EngineSetting& setting,
                             std::span<const TokenId> prompt, std::int64_t count);
+
+// How a prompt is read for a rule: that runs the last position itself.
+ReadOptions options_for(const ExitRule& exit);
 
 // Equal lengths and equal bits, zeros' signs and NaNs included.
 bool same_bits(std::span<const float> a, std::span<const float> b);

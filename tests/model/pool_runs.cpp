@@ -2,6 +2,8 @@
 // Runs with and without a pool.
 #include "model/pool_runs.h"
 
+#include <doctest/doctest.h>
+
 #include <fstream>
 #include <iterator>
 
@@ -49,9 +51,20 @@ EntryKey PoolRuns::add(std::span<const TokenId> ids) {
   return register_prefixes(forward_, pool_, {&one, 1}, 0).front().key;
 }
 
-DecodeRequest PoolRuns::request(std::span<const TokenId> prompt, std::int64_t count) const {
+PooledAnswer answer_with_pool(Forward& forward, std::span<const TokenId> prompt, PrefixPool& pool,
+                              const Sampler& sampler, const DecodeRequest& request, bool crop,
+                              bool add) {
+  Prompt read = read_prompt(forward, prompt, {.pool = &pool, .crop = crop});
+  PooledAnswer result{{}, read.pool};
+  Prompt kept = read.fork();
+  result.answer = decode(forward, std::move(read), sampler, request);
+  CHECK(count_use(pool, result.pool).empty());
+  if (add && result.pool.kind != MatchKind::whole) publish(pool, kept);
+  return result;
+}
+
+DecodeRequest PoolRuns::request(std::int64_t count) {
   DecodeRequest request;
-  request.prompt = prompt;
   request.stop.max_tokens = count;
   request.hash_logits = true;
   return request;
@@ -61,16 +74,16 @@ PooledAnswer PoolRuns::pooled(std::span<const TokenId> prompt, std::int64_t coun
                               bool add) {
   SamplingOptions sampling;
   sampling.seed = 3;
-  return generate_with_pool(forward_, Sampler(sampling, forward_.model().config().vocab),
-                            request(prompt, count), {&pool_, crop, add});
+  return answer_with_pool(forward_, prompt, pool_,
+                          Sampler(sampling, forward_.model().config().vocab), request(count), crop,
+                          add);
 }
 
 Answer PoolRuns::plain(std::span<const TokenId> prompt, std::int64_t count) {
   SamplingOptions sampling;
   sampling.seed = 3;
-  KvCache cache(forward_.ops(), plan_);
-  return decode(forward_, cache, Sampler(sampling, forward_.model().config().vocab),
-                request(prompt, count));
+  return decode(forward_, read_prompt(forward_, prompt),
+                Sampler(sampling, forward_.model().config().vocab), request(count));
 }
 
 bool PoolRuns::agree(const Answer& a, const Answer& b) const {

@@ -23,7 +23,7 @@
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/model/initial_state.h"
 #include "tinyloop/model/model.h"
-#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/prompt/prefill.h"
 
 namespace tinyloop {
 namespace {

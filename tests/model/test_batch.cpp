@@ -206,16 +206,17 @@ TEST_CASE("U-16: bad jobs get their reason, the others their answers") {
   jobs[5].prompt[0] = -1;
   jobs[6].stop.sequences = {{}};
   jobs[7].prompt = random_ids(1, 65, 64);
-  const std::vector<std::string> reasons = {"",
-                                            "",
-                                            "id 64 is not below 64",
-                                            "",
-                                            "empty prompt",
-                                            "id -1 is not below 64",
-                                            "`stop`: the sequence is empty",
-                                            "prompt too long: 65 ids, the model's context holds 64",
-                                            "",
-                                            ""};
+  const std::vector<std::string> reasons = {
+      "",
+      "",
+      "id 64 is not below 64",
+      "",
+      "empty prompt",
+      "id -1 is not below 64",
+      "`stop`: the sequence is empty",
+      "prompt too long: 65 ids exceed the model's context of 64",
+      "",
+      ""};
   BatchSetting setting;
   std::vector<BatchJob> good;
   for (const BatchJob& job : jobs) {

@@ -95,7 +95,7 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
   --setting.options.memory;
   const BatchRun run = run_batch(model, *ops, setting, jobs);
   CHECK(run.stats.errors == 1);
-  CHECK(run.of(1).error == "its keys and values may take " + std::to_string(20 * tile) +
+  CHECK(run.of(1).error == "its keys and values may need " + std::to_string(20 * tile) +
                                " bytes, more than the " + std::to_string(20 * tile - 1) +
                                " of `memory` for all lanes");
 }

@@ -14,7 +14,6 @@
 #include "tinyloop/error.h"
 #include "tinyloop/measure/score.h"
 #include "tinyloop/schedule/decode.h"
-#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 namespace {
@@ -28,13 +27,11 @@ struct Engine {
 
   Answer run(const std::vector<TokenId>& prompt, StopRules stop, SamplingOptions sampling = {},
              std::vector<TokenId>* shown = nullptr) {
-    KvCache cache(*ops, plan);
-    return run_on(cache, prompt, std::move(stop), sampling, shown);
+    return run_on(read_prompt(forward, prompt), std::move(stop), sampling, shown);
   }
-  Answer run_on(KvCache& cache, const std::vector<TokenId>& prompt, StopRules stop,
-                SamplingOptions sampling = {}, std::vector<TokenId>* shown = nullptr) {
+  Answer run_on(Prompt&& prompt, StopRules stop, SamplingOptions sampling = {},
+                std::vector<TokenId>* shown = nullptr) {
     DecodeRequest request;
-    request.prompt = prompt;
     request.stop = std::move(stop);
     request.hash_logits = true;
     if (shown != nullptr) {
@@ -42,7 +39,7 @@ struct Engine {
         shown->insert(shown->end(), ids.begin(), ids.end());
       };
     }
-    return decode(forward, cache, Sampler(sampling, model.config().vocab), request);
+    return decode(forward, std::move(prompt), Sampler(sampling, model.config().vocab), request);
   }
 
   TemporaryFolder folder;
@@ -132,16 +129,16 @@ TEST_CASE("an end id and a stop sequence cut the same stream") {
   CHECK(shown == stopped.tokens);
 }
 
-TEST_CASE("what the cache holds is reused and changes nothing") {
+TEST_CASE("what another prompt shares is reused and changes nothing") {
   Engine engine(TinyModel::huginn);
   SamplingOptions sampling;
   sampling.seed = 3;
   const std::vector<TokenId> prompt = random_ids(4, 33, engine.model.config().vocab);
   const Answer cold = engine.run(prompt, at_most(12), sampling);
   for (const std::size_t kept : {1u, 16u, 32u, 33u}) {
-    KvCache cache(*engine.ops, engine.plan);
-    prefill(engine.forward, cache, std::span(prompt).first(kept), 5);
-    const Answer warm = engine.run_on(cache, prompt, at_most(12), sampling);
+    Prompt shared = read_prompt(engine.forward, std::span(prompt).first(kept), {}, {.chunk = 5});
+    const Answer warm = engine.run_on(read_prompt(engine.forward, prompt, {.shared = &shared}),
+                                      at_most(12), sampling);
     CHECK(warm.tokens == cold.tokens);
     CHECK(warm.stats.logits_hash == cold.stats.logits_hash);
     CHECK(warm.stats.reused == std::min<std::int64_t>(static_cast<std::int64_t>(kept), 32));

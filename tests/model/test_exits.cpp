@@ -56,10 +56,8 @@ void check_generation(const GoldenCase& golden, const GoldenRun& run, const Mode
                       Seen& seen) {
   const LoopPlan plan = make_loop_plan(model.config(), golden.loops, 0, StorageMode::f32);
   Forward forward(model, ops, plan, initial_states(golden, model.config()), 64, 64);
-  KvCache cache(ops, plan);
   std::vector<float> logits;
   DecodeRequest request;
-  request.prompt = run.prompt;
   request.stop.max_tokens = std::ssize(run.greedy);
   request.kv_slots = golden.kv_slots;
   if (golden.exit_threshold) {
@@ -72,7 +70,9 @@ void check_generation(const GoldenCase& golden, const GoldenRun& run, const Mode
   };
   SamplingOptions greedy;
   greedy.temperature = 0.0;
-  const Answer answer = decode(forward, cache, Sampler(greedy, model.config().vocab), request);
+  const Answer answer =
+      decode(forward, read_prompt(forward, run.prompt, {}, options_for(request.exit)),
+             Sampler(greedy, model.config().vocab), request);
   CHECK(answer.tokens == run.greedy);
   std::int64_t saved = 0;
   if (!run.exit_greedy.empty()) {
@@ -193,15 +193,14 @@ Answer engine_greedy(const Model& model, Ops& ops, std::int32_t loops, const Exi
                      std::int64_t count) {
   const LoopPlan plan = make_loop_plan(model.config(), loops, 0, StorageMode::f32);
   Forward forward(model, ops, plan, InitialStates::parse("", model.config()), 7, 7);
-  KvCache cache(ops, plan);
   DecodeRequest request;
-  request.prompt = prompt;
   request.stop.max_tokens = count;
   request.exit = exit;
   request.kv_slots = kv_slots;
   SamplingOptions greedy;
   greedy.temperature = 0.0;
-  return decode(forward, cache, Sampler(greedy, model.config().vocab), request);
+  return decode(forward, read_prompt(forward, prompt, {}, options_for(request.exit)),
+                Sampler(greedy, model.config().vocab), request);
 }
 
 TEST_CASE("skipped loops and shared slots as the reference computes them") {

@@ -20,7 +20,7 @@
 #include "tinyloop/kv/kv_cache.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/model/model.h"
-#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/prompt/prefill.h"
 
 namespace tinyloop {
 namespace {

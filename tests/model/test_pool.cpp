@@ -13,7 +13,7 @@
 #include "temporary_folder.h"
 #include "tiny_models.h"
 #include "tinyloop/error.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/prompt/prompt.h"
 
 namespace tinyloop {
 namespace {
@@ -53,8 +53,8 @@ TEST_CASE("U-01 U-02: warm equals cold in every mode, at every length, also the 
           const PooledAnswer hit = runs.pooled(prefix, 4);
           CHECK(runs.agree(hit.answer, whole));
           CHECK(hit.pool.kind == MatchKind::whole);
-          CHECK(hit.answer.stats.prefilled == 0);
-          CHECK(hit.answer.stats.reused == static_cast<std::int64_t>(length));
+          CHECK(hit.answer.stats.prefilled == 1);  // the last position, for its logits
+          CHECK(hit.answer.stats.reused == static_cast<std::int64_t>(length) - 1);
           CHECK(hit.pool.warning.empty());
         }
         CHECK(file_content(runs.path_of(prefix)) == bytes);
@@ -88,9 +88,7 @@ TEST_CASE("U-03: an entry serves its first ids, and the rest of it leaves no tra
       CHECK(warm.pool.reused <= shared);
       CHECK(warm.answer.stats.reused + warm.answer.stats.prefilled ==
             static_cast<std::int64_t>(prompt.size()));
-      const std::int64_t expected =
-          prompt == entry ? 40 : std::min(shared, static_cast<std::int64_t>(prompt.size()) - 1);
-      CHECK(warm.pool.reused == expected);
+      CHECK(warm.pool.reused == std::min(shared, static_cast<std::int64_t>(prompt.size()) - 1));
       const PooledAnswer uncropped = runs.pooled(prompt, 16, false);
       CHECK(runs.agree(uncropped.answer, runs.plain(prompt, 16)));
       CHECK(uncropped.pool.kind == (prompt == entry ? MatchKind::whole : MatchKind::miss));
@@ -142,11 +140,10 @@ TEST_CASE("windows: what is still seen is stored, and what is not is not served"
         if (asked == 0) continue;
         const PooledAnswer warm = runs.pooled(ids.first(asked), 7);
         CHECK(runs.agree(warm.answer, runs.plain(ids.first(asked), 7)));
-        if (asked >= length) CHECK(warm.pool.reused == static_cast<std::int64_t>(length));
+        if (asked >= length) {
+          CHECK(warm.pool.reused == static_cast<std::int64_t>(std::min(length, asked - 1)));
+        }
       }
-      // Several answers to one whole hit: the last position can be run again.
-      PooledPrompt prompt(runs.forward(), ids.first(length), 0, {&runs.pool()});
-      prompt.share();
       const std::vector<TokenId> changed = joined(ids.first(length / 2), random_ids(36, 9, 32));
       CHECK(runs.agree(runs.pooled(changed, 7).answer, runs.plain(changed, 7)));
     }
@@ -301,7 +298,6 @@ TEST_CASE("an entry computed from another one is the same file content as one fr
     extended.add(ids);
     scratch.add(ids);
     const auto a = Snapshot::open(extended.path_of(ids)), b = Snapshot::open(scratch.path_of(ids));
-    CHECK(std::ranges::equal(a->last(), b->last()));
     CHECK(a->shape() == b->shape());
     if (window == 0) CHECK(std::ranges::equal(a->kv(), b->kv()));
     CHECK(a->prefill_ms() > 0.0);
@@ -375,34 +371,38 @@ TEST_CASE("several answers to one prompt share what the pool gave and what was c
   const std::vector<TokenId> longer = joined(prefix, random_ids(54, 5, 64));
   runs.add(prefix);
   for (const std::vector<TokenId>& ids : {prefix, longer}) {
-    PooledPrompt prompt(runs.forward(), ids, 0, {&runs.pool(), true, true});
-    prompt.share();
+    Prompt prompt = read_prompt(runs.forward(), ids, {.pool = &runs.pool()});
     for (std::uint64_t sample = 0; sample < 3; ++sample) {
       SamplingOptions sampling;
       sampling.seed = sample;
       DecodeRequest request;
       request.stop.max_tokens = 9;
       request.hash_logits = true;
-      const Answer answer = prompt.generate(Sampler(sampling, 64), request, sample == 2);
-      KvCache cache(*ops, runs.forward().plan());
-      request.prompt = ids;
-      CHECK(runs.agree(answer, decode(runs.forward(), cache, Sampler(sampling, 64), request)));
+      const Sampler sampler(sampling, 64);
+      const Answer answer = decode(runs.forward(), prompt.fork(), sampler, request);
+      CHECK(answer.stats.prefilled + answer.stats.reused == 0);  // the prompt's, not an answer's
+      CHECK(runs.agree(answer,
+                       decode(runs.forward(), read_prompt(runs.forward(), ids), sampler, request)));
     }
-    CHECK(prompt.finish().warning.empty());
+    CHECK(count_use(runs.pool(), prompt.pool).empty());
+    if (prompt.pool.kind != MatchKind::whole) publish(runs.pool(), prompt);
   }
   CHECK(runs.pool().counts().hits == 2);  // one a prompt
   CHECK(runs.pooled(longer, 3).pool.kind == MatchKind::whole);
 }
 
-TEST_CASE("an answer of no tokens counts nothing") {
+TEST_CASE("an answer of no tokens needs no prompt") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
   PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
-  const std::vector<TokenId> prefix = random_ids(55, 10, 64);
-  runs.add(prefix);
-  CHECK(runs.pooled(prefix, 0).answer.tokens.empty());
-  CHECK(runs.pool().counts().lookups() == 0);
+  const std::vector<TokenId> ids = random_ids(55, 10, 64);
+  DecodeRequest request;
+  request.stop.max_tokens = 0;
+  const Answer answer =
+      decode(runs.forward(), unread_prompt(runs.forward(), ids), Sampler({}, 64), request);
+  CHECK(answer.tokens.empty());
+  CHECK(answer.stats.loops_run == 0);
 }
 
 TEST_CASE("prefixes in memory go on as a fresh run would, and know their model") {
@@ -412,30 +412,28 @@ TEST_CASE("prefixes in memory go on as a fresh run would, and know their model")
   PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
   PoolRuns others(other, *ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> prefix = random_ids(56, 21, 64);
-  PrefixCache held = PrefixCache::build(runs.forward(), prefix);
+  Prompt held = read_prompt(runs.forward(), prefix);
   SamplingOptions sampling;
   sampling.seed = 3;
   const Sampler sampler(sampling, 64);
   DecodeRequest request;
   request.stop.max_tokens = 8;
   request.hash_logits = true;
+  const PromptSource source{.shared = &held};
+  // Longer, the same, shorter, and one that leaves it on the way.
   for (const std::vector<TokenId>& prompt :
-       {prefix, joined(prefix, random_ids(57, 4, 64)), prefix}) {
-    request.prompt = prompt;
-    const Answer answer = held.generate(runs.forward(), sampler, request);
+       {joined(prefix, random_ids(57, 4, 64)), prefix, joined(std::span(prefix).first(9), {}),
+        joined(std::span(prefix).first(9), random_ids(57, 4, 64)), random_ids(58, 30, 64)}) {
+    const Answer answer =
+        decode(runs.forward(), read_prompt(runs.forward(), prompt, source), sampler, request);
     CHECK(runs.agree(answer, runs.plain(prompt, 8)));
-    CHECK(answer.stats.reused == 21);
+    CHECK(answer.stats.reused == std::min(shared_ids(prompt, prefix), std::ssize(prompt) - 1));
   }
-  request.prompt = prefix;
-  CHECK_THROWS_AS(held.generate(others.forward(), sampler, request), Error);
-  const std::vector<TokenId> foreign = random_ids(58, 30, 64);
-  request.prompt = foreign;
-  CHECK_THROWS_AS(held.generate(runs.forward(), sampler, request), Error);
+  CHECK_THROWS_AS(read_prompt(others.forward(), prefix, source), Error);
   // A pool opened for another model is refused, too.
-  request.prompt = prefix;
-  CHECK_THROWS_AS(generate_with_pool(runs.forward(), sampler, request, {&others.pool()}), Error);
-  CHECK_THROWS_AS(PrefixCache::build(runs.forward(), {}), Error);
-  CHECK_THROWS_AS(PrefixCache::build(runs.forward(), random_ids(59, 65, 64)), Error);
+  CHECK_THROWS_AS(read_prompt(runs.forward(), prefix, {.pool = &others.pool()}), Error);
+  CHECK_THROWS_AS(read_prompt(runs.forward(), {}), Error);
+  CHECK_THROWS_AS(read_prompt(runs.forward(), random_ids(59, 65, 64)), Error);
 }
 
 }  // namespace

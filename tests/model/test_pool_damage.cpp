@@ -51,7 +51,7 @@ TEST_CASE("a flipped bit anywhere in an entry never changes an answer") {
   CHECK(runs.pooled(prefix, 3).pool.kind == MatchKind::whole);
 }
 
-TEST_CASE("damage that is met while the answer streams shows each id once") {
+TEST_CASE("damage that is met while the prompt is read shows each id once") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
@@ -63,7 +63,6 @@ TEST_CASE("damage that is met while the answer streams shows each id once") {
   content.back() = static_cast<char>(content.back() ^ 64);  // the last plane
   write_content(runs.path_of(prefix), content);
   DecodeRequest request;
-  request.prompt = prefix;
   request.stop.max_tokens = 12;
   request.hash_logits = true;
   std::vector<TokenId> streamed;
@@ -73,7 +72,7 @@ TEST_CASE("damage that is met while the answer streams shows each id once") {
   SamplingOptions sampling;
   sampling.seed = 3;
   const PooledAnswer answer =
-      generate_with_pool(runs.forward(), Sampler(sampling, 64), request, {&runs.pool()});
+      answer_with_pool(runs.forward(), prefix, runs.pool(), Sampler(sampling, 64), request);
   CHECK(streamed == plain.tokens);
   CHECK(runs.agree(answer.answer, plain));
   CHECK(answer.pool.kind == MatchKind::miss);
@@ -108,7 +107,7 @@ TEST_CASE("U-04: damaged files give the plain answer, one warning and a miss; ot
       },
       [](const std::string& path, const std::string& good) {
         std::string newer = good;  // a file of a later program
-        newer.replace(newer.find("tinyloop snapshot 1"), 19, "tinyloop snapshot 2");
+        newer.replace(newer.find("tinyloop snapshot 2"), 19, "tinyloop snapshot 3");
         write_content(path, newer);
       }};
   const TemporaryFolder folder;
@@ -154,7 +153,7 @@ TEST_CASE("a snapshot of another sequence under the right name is not believed")
   const PooledAnswer again = runs.pooled(mine, 6);
   CHECK(runs.agree(again.answer, runs.plain(mine, 6)));
   CHECK(again.pool.kind == MatchKind::miss);
-  CHECK(again.pool.warning.find("is not the entry that its name says") != std::string::npos);
+  CHECK(again.pool.warning.find("its content does not match its name") != std::string::npos);
 }
 
 }  // namespace

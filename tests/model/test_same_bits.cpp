@@ -11,7 +11,7 @@
 #include "model/engine_runs.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
-#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/prompt/prefill.h"
 
 namespace tinyloop {
 namespace {

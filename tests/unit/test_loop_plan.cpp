@@ -60,7 +60,7 @@ TEST_CASE("the plan takes over the model's shape, the window and the default") {
 
 TEST_CASE("impossible loops and windows are refused") {
   const ModelConfig config = config_of(0, 3, 0);
-  CHECK_ERROR(make_loop_plan(config, 17, 0), usage, "17 loops: this model can do 1 to 16");
+  CHECK_ERROR(make_loop_plan(config, 17, 0), usage, "17 loops: this model supports 1 to 16");
   CHECK_ERROR(make_loop_plan(config, -1, 0), usage, "-1 loops");
   CHECK_ERROR(make_loop_plan(config, 0, -1), usage, "window of -1 is negative");
   ModelConfig plain = config_of(0, 3, 0);

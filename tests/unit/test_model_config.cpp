@@ -142,10 +142,10 @@ TEST_CASE("each key must be there, once known, and of its type") {
     CHECK_ERROR(config_from_json(replaced(kOuroJson, quoted, "\"other\":"), "it"), data,
                 "it: configuration: key '" + std::string(key) + "' is missing");
     CHECK_ERROR(config_from_json(replaced(kOuroJson, quoted, quoted + "{},\"other\":"), "it"), data,
-                "the value of '" + std::string(key) + "' is wrong");
+                "the value of '" + std::string(key) + "' is invalid");
   }
   CHECK_ERROR(config_from_json(replaced(kOuroJson, "{", "{\"other\":1,"), "it"), data,
-              "key \"other\" is not known");
+              "unknown key \"other\"");
   const std::pair<const char*, const char*> wrong[] = {
       {"\"vocab\":256", "\"vocab\":256.0"},
       {"\"vocab\":256", "\"vocab\":\"256\""},
@@ -164,7 +164,7 @@ TEST_CASE("each key must be there, once known, and of its type") {
   };
   for (const auto& [from, to] : wrong) {
     CAPTURE(to);
-    CHECK_ERROR(config_from_json(replaced(kOuroJson, from, to), "it"), data, "is wrong");
+    CHECK_ERROR(config_from_json(replaced(kOuroJson, from, to), "it"), data, "is invalid");
   }
   for (const std::string& text :
        {std::string(), std::string("{"), std::string("[]"), std::string("1"),

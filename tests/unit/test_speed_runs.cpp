@@ -14,7 +14,7 @@
 #include "tinyloop/measure/speed_runs.h"
 #include "tinyloop/model/model_shape.h"
 #include "tinyloop/model/random_model.h"
-#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/prompt/prefill.h"
 
 namespace tinyloop {
 namespace {

@@ -256,20 +256,6 @@ std::vector<TokenLogit> Forward::best(std::int64_t row, std::int64_t k) {
   return candidates;
 }
 
-std::span<const float> Forward::head_inputs() {
-  Memory& m = *memory_;
-  m.host_rows.resize(static_cast<std::size_t>(m.head_rows * model_.config().hidden));
-  ops_.download(m.host_rows.data(), m.normed.data, m.host_rows.size() * sizeof(float));
-  return m.host_rows;
-}
-
-std::span<const float> Forward::head(std::span<const float> vector) {
-  assert(static_cast<std::int64_t>(vector.size()) == model_.config().hidden);
-  ops_.upload(memory_->normed.data, vector.data(), vector.size_bytes());
-  run_head(1);
-  return logits();
-}
-
 // One transformer block on m.x; m.places says which plane each row uses.
 void Forward::run_layer(const Layer& layer, std::int64_t rows) {
   const ModelConfig& config = model_.config();

@@ -55,8 +55,8 @@ void check_memory(const Ops& ops, const MemoryNeed& need) {
   if (!left || need.total() <= static_cast<std::int64_t>(*left)) return;
   const auto mega = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   throw Error(ErrorKind::device,
-              "{}: {:.1f} MB are needed (weights {:.1f}, working memory {:.1f}, keys and values "
-              "{:.1f}), {:.1f} MB are left",
+              "{}: the run needs {:.1f} MB (weights {:.1f}, working memory {:.1f}, keys and values "
+              "{:.1f}), only {:.1f} MB are free",
               ops.name(), mega(need.total()), mega(need.weights), mega(need.working),
               mega(need.cache), mega(static_cast<std::int64_t>(*left)));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts along the lines of engine/forward.cpp, matrix by matrix.
+// Follows engine/forward.cpp matrix by matrix.
 #include "tinyloop/engine/work_count.h"
 
 #include <algorithm>

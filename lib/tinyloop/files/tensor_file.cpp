@@ -63,10 +63,10 @@ class HeaderReader {
   std::map<std::string, std::string> metadata;
 
   bool null() { unexpected("null"); }
-  bool boolean(bool) { unexpected("a truth value"); }
+  bool boolean(bool) { unexpected("a boolean"); }
   bool number_integer(std::int64_t) { unexpected("a negative number"); }
   bool number_float(double, const std::string&) {
-    unexpected("a number that is no 64-bit integer");
+    unexpected("a number that is not a 64-bit integer");
   }
   bool binary(std::vector<std::uint8_t>&) { unexpected("binary data"); }
 
@@ -79,7 +79,7 @@ class HeaderReader {
     if (place_ != Place::shape) unexpected("a number");
     if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) ||
         entries.back().shape->size() == kMostDimensions) {
-      unexpected("a dimension beyond what can be");
+      unexpected("an impossible dimension");
     }
     entries.back().shape->push_back(static_cast<std::int64_t>(value));
     return true;
@@ -87,7 +87,7 @@ class HeaderReader {
 
   bool string(std::string& text) {
     if (place_ == Place::metadata) {
-      if (!metadata.emplace(key_, std::move(text)).second) unexpected("a key twice");
+      if (!metadata.emplace(key_, std::move(text)).second) unexpected("a duplicate key");
       return true;
     }
     if (place_ != Place::tensor || key_ != "dtype" || entries.back().type) unexpected("a text");
@@ -95,8 +95,8 @@ class HeaderReader {
       if (row.name == text) entries.back().type = row.type;
     }
     if (!entries.back().type) {
-      throw Error(ErrorKind::data, "{}: tensor {}: type {} is not known", where_,
-                  entries.back().name, json_string(text.substr(0, 40)));
+      throw Error(ErrorKind::data, "{}: tensor {}: unknown type {}", where_, entries.back().name,
+                  json_string(text.substr(0, 40)));
     }
     return true;
   }
@@ -108,7 +108,7 @@ class HeaderReader {
       unexpected("a name that is too long or holds control characters");
     }
     if (place_ == Place::top && !names_.insert(key_).second) {
-      throw Error(ErrorKind::data, "{}: tensor {} is there twice", where_, key_);
+      throw Error(ErrorKind::data, "{}: duplicate tensor {}", where_, key_);
     }
     return true;
   }
@@ -171,7 +171,7 @@ class HeaderReader {
             ? fmt::format("tensor {}", entries.back().name)
         : place_ == Place::metadata ? std::string("__metadata__")
                                     : std::string("the header");
-    throw Error(ErrorKind::data, "{}: {}: {} is out of place", where_, inside, what);
+    throw Error(ErrorKind::data, "{}: {}: {} is not allowed here", where_, inside, what);
   }
 
   std::string_view where_;
@@ -222,7 +222,7 @@ std::span<const T> TensorView::as() const {
       break;
   }
   if (!fits) {
-    throw Error(ErrorKind::data, "tensor {}: holds {} values, which is not what is needed", name,
+    throw Error(ErrorKind::data, "tensor {}: unexpected type {}", name,
                 row_of(type).name);
   }
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(T) != 0) {
@@ -257,7 +257,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
                 where);
   }
   if (length > file.size() - 8) {
-    throw Error(ErrorKind::data, "{}: is cut off inside its header ({} bytes of {})", where,
+    throw Error(ErrorKind::data, "{}: is truncated inside its header ({} bytes of {})", where,
                 file.size() - 8, length);
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
@@ -288,7 +288,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
     if (first < end) fail("overlaps the tensor before it");
     if (first > end) fail("leaves a hole before it");
     if (bytes_of_shape(*entry.type, *entry.shape) != last - first) {
-      fail("its size is not what its type and shape say");
+      fail("its size does not match its type and shape");
     }
     header.tensors.push_back({std::move(entry.name), *entry.type, std::move(*entry.shape),
                               data.subspan(first, last - first)});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets the engine up for the items, has them timed, compares with the limits.
+// Sets up the engine for the items, times them, and compares them with the limits.
 #include "tinyloop/measure/speed_block.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Engine {
 
 void check_fit(const SpeedItem& item, const ModelConfig& config) {
   if (item.context + item.rows > config.context) {
-    throw Error(ErrorKind::usage, "{} rows after {} positions: the model's context holds {}",
+    throw Error(ErrorKind::usage, "{} rows after {} positions exceed the model's context of {}",
                 item.rows, item.context, config.context);
   }
 }
@@ -82,13 +82,13 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
   for (const SpeedItem& item : block.items) {
     check_fit(item, model.config());
     rows = std::max(rows, item.rows);
-    std::int64_t& most = positions[{item.loops, item.kv}];
-    most = std::max(most, item.context + item.rows);
+    std::int64_t& max = positions[{item.loops, item.kv}];
+    max = std::max(max, item.context + item.rows);
   }
   MemoryNeed need{weight_bytes(model), 0, static_cast<std::int64_t>(array_bytes)};
-  for (const auto& [setting, most] : positions) {
+  for (const auto& [setting, max] : positions) {
     need.working += working_bytes(model.config(), rows, rows, 1);
-    need.cache += kv_bytes(plan_of(setting), most, rows);
+    need.cache += kv_bytes(plan_of(setting), max, rows);
   }
   check_memory(ops, need);
   const std::vector<LimitProbe> probes = limit_probes(ops, array_bytes);

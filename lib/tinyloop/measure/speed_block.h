@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block of measurements: one model on one device, its limits and its work in turn, and for each
-// piece of work the time that the limits would allow. Not the printing.
+// One block of measurements: one model on one device, alternating limits and work, and for each
+// piece of work the time that the limits would allow. Does not print.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct SpeedItem {
   Work work;
   Timing timing;
   Limit limit = Limit::memory;  // the one that binds
-  double limit_ms = 0.0;        // the least time that the limits allow
+  double limit_ms = 0.0;        // the minimum time that the limits allow
 
   double ms() const { return timing.median(); }
   double rows_per_second() const { return 1000.0 * static_cast<double>(rows) / ms(); }
@@ -52,7 +52,7 @@ struct SpeedLimit {
 struct SpeedBlock {
   std::vector<SpeedItem> items;
   std::vector<SpeedLimit> limits;
-  std::int64_t weight_bytes = 0;   // of all weights that a token needs, each once
+  std::int64_t weight_bytes = 0;   // all weights that a token needs, each once
   std::int64_t working_bytes = 0;  // activations
   std::int64_t cache_bytes = 0;    // K and V of all loops and modes measured
 };

@@ -67,7 +67,7 @@ constexpr FamilyNames kHuginnLlamaNames = {"transformer.prelude.", "transformer.
 std::int32_t count_of(const HfJson& json, const char* key) {
   const std::int64_t value = json.integer(key);
   if (value < 0 || value > std::numeric_limits<std::int32_t>::max()) {
-    json.refuse(key, "which cannot be");
+    json.refuse(key, "which is out of range");
   }
   return static_cast<std::int32_t>(value);
 }
@@ -376,8 +376,8 @@ const Family& family_of(const HfJson& json, const HasTensor& has_tensor) {
                                                 "supported",
                                                 family.name));
   }
-  json.refuse("model_type", fmt::format("which is not known; known are {}",
-                                        fmt::join(known_model_types(), ", ")));
+  json.refuse("model_type",
+              fmt::format("which is unknown; known are {}", fmt::join(known_model_types(), ", ")));
 }
 
 std::vector<std::string> known_model_types() {

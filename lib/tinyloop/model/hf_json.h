@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A foreign JSON file, asked key by key; every complaint names the file and the key.
+// A foreign JSON file, queried key by key; every message names the file and the key.
 // Knows no model family: what a key means is hf_families' business.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace tinyloop {
 class HfJson {
  public:
   // Throws Error(io) or Error(data): unreadable, too large, a Git LFS pointer, not JSON (with line
-  // and column), a key twice, not a JSON object.
+  // and column), a duplicate key, not a JSON object.
   static HfJson read(const std::string& path);
   ~HfJson();
   HfJson(HfJson&&) noexcept;

@@ -29,8 +29,7 @@ struct Source {
 
 void add_end_ids(const HfJson& json, ModelConfig& config) {
   for (const std::int64_t id : json.integers("eos_token_id")) {
-    if (id < 0 || id >= config.vocab)
-      json.refuse("eos_token_id", "which the vocabulary does not hold");
+    if (id < 0 || id >= config.vocab) json.refuse("eos_token_id", "which is not in the vocabulary");
     const auto token = static_cast<TokenId>(id);
     if (std::find(config.end_ids.begin(), config.end_ids.end(), token) == config.end_ids.end()) {
       config.end_ids.push_back(token);
@@ -60,8 +59,7 @@ Source open_source(const std::string& folder, const std::optional<LoopedRange>& 
   if (is_listed(generation)) add_end_ids(HfJson::read(generation), config);
   if (json.has("bos_token_id")) {
     const std::int64_t id = json.integer("bos_token_id");
-    if (id < 0 || id >= config.vocab)
-      json.refuse("bos_token_id", "which the vocabulary does not hold");
+    if (id < 0 || id >= config.vocab) json.refuse("bos_token_id", "which is not in the vocabulary");
     config.begin_id = static_cast<TokenId>(id);
   }
   validate(config, json.path());
@@ -149,7 +147,7 @@ ImportReport import_checkpoint(const std::string& folder, const std::string& out
   ImportReport report = convert_weights(source.config, jobs, out, options);
   if (source.checkpoint.also_indexed()) {
     report.warnings.push_back(
-        fmt::format("{}: model.safetensors is read, model.safetensors.index.json is not", folder));
+        fmt::format("{}: using model.safetensors, ignoring model.safetensors.index.json", folder));
   }
   return report;
 }

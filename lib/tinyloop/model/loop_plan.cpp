@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a wished loop count and window against the model and lays out the planes.
+// Checks a requested loop count and window against the model and lays out the planes.
 // Not the cache itself: that is kv/.
 #include "tinyloop/model/loop_plan.h"
 
@@ -41,7 +41,7 @@ LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int6
                   "`loop_layers` to loop some of its layers",
                   wanted, config.family);
     }
-    throw Error(ErrorKind::usage, "{} loops: this model can do 1 to {}", wanted,
+    throw Error(ErrorKind::usage, "{} loops: this model supports 1 to {}", wanted,
                 config.greatest_loops);
   }
   if (window < 0) {

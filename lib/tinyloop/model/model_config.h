@@ -12,7 +12,7 @@
 
 namespace tinyloop {
 
-// Where the norms of a transformer block stand; A is attention, M the gated MLP, n the RMS norms.
+// The positions of a transformer block's norms; A is attention, M the gated MLP, n the RMS norms.
 enum class BlockKind {
   pre,            // x += A(n1 x);             x += M(n3 x)                 Llama, Qwen3, Nanbeige
   sandwich_out,   // x += n2 A(n1 x);          x += n4 M(n3 x)              Ouro (arXiv 2510.25741)
@@ -33,7 +33,7 @@ enum class Injection {
 };
 
 enum class InitialState {
-  embedding,  // the prelude's output (the embedding where there is no prelude)
+  embedding,  // the prelude's output (the embedding if there is no prelude)
   free,       // zero, noise or given by the caller; needs injection concat
 };
 
@@ -48,12 +48,12 @@ struct ModelConfig {
   std::string family;  // "ouro", "nanbeige", "huginn", "huginn_llama", "llama", "qwen3", ...
   std::int32_t vocab = 0, hidden = 0, ffn = 0;
   std::int32_t heads = 0, kv_heads = 0, head_dim = 0;
-  std::int64_t context = 0;  // greatest number of positions
+  std::int64_t context = 0;  // maximum number of positions
   double norm_eps = 1e-6;
 
   std::int32_t prelude_layers = 0, core_layers = 0,
                coda_layers = 0;     // core is applied `loops` times
-  std::int32_t default_loops = 1;   // what a run uses when nothing is asked for
+  std::int32_t default_loops = 1;   // used by default
   std::int32_t trained_loops = 1;   // beyond it: a warning
   std::int32_t greatest_loops = 1;  // beyond it: refused
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function a kind of step, one branch a type that is known.
+// One function per kind of step, one branch per known type.
 #include "tinyloop/text/tokenizer_json_steps.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 TextPattern pattern_of(const JsonNode& node) {
   node.only({"String", "Regex"});
   const auto text = node.find("String"), regex = node.find("Regex");
-  if (text.has_value() == regex.has_value()) node.refuse("one of String and Regex is needed");
+  if (text.has_value() == regex.has_value()) node.refuse("expected String or Regex");
   const JsonNode& given = text ? *text : *regex;
   if (given.text().empty()) given.refuse("it is empty");
   return {regex.has_value(), given.text()};
@@ -26,7 +26,7 @@ TextPattern pattern_of(const JsonNode& node) {
 std::string character_of(const JsonNode& node) {
   const std::string& text = node.text();
   if (text.empty() || first_utf8_char(text).bytes != text.size()) {
-    node.refuse("one character is needed");
+    node.refuse("expected one character");
   }
   return text;
 }
