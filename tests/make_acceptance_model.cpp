@@ -105,7 +105,7 @@ void write(const std::string& path, double acceptance, double second, std::int32
   config.context = 4096;
   config.core_layers = layers;
   config.default_loops = config.trained_loops = loops;
-  config.greatest_loops = 64;
+  config.max_loops = 64;
   const Plan plan = make_plan(acceptance, second, loops);
   const std::vector<WeightType> types(model_tensors(config).size(), type);
   ModelWriter writer(path, config, types);

@@ -122,7 +122,7 @@ struct ExitOptions {  // --exit, --exit-select
 
 struct SpeculationOptions : ExitOptions {  // these, --speculative and --kv-slots
   std::string speculative = "off";
-  std::int32_t kv_slots = 0;
+  std::int32_t shared_planes = 0;
   void add(CLI::App& app);
   bool automatic() const;
   // Checked against model and plan. For `auto` the one that the model's profile recommends on this

@@ -40,7 +40,7 @@ void SpeculationOptions::add(CLI::App& app) {
       ->type_name("SCHEDULE")
       ->default_str("off");
   ExitOptions::add(app);
-  add_number(app, "--kv-slots", kv_slots, 1, std::numeric_limits<std::int32_t>::max(),
+  add_number(app, "--kv-slots", shared_planes, 1, std::numeric_limits<std::int32_t>::max(),
              "After the prompt, loops share this many planes of keys and values; default: each "
              "loop has its own");
 }
@@ -55,10 +55,10 @@ SpeculationOptions::Choice SpeculationOptions::choose(const Model& model, const 
                   fmt::join(kSchedules, ", "));
     }
     const Choice choice{parse_speculation("--speculative", speculative), ""};
-    check(choice.speculation, model.config(), plan, rule, kv_slots);
+    check(choice.speculation, model.config(), plan, rule, shared_planes);
     return choice;
   }
-  check(Speculation(), model.config(), plan, rule, kv_slots);
+  check(Speculation(), model.config(), plan, rule, shared_planes);
   if (speculative == "auto:") {
     throw Error(ErrorKind::usage, "--speculative auto: the FILE after the colon is missing");
   }
@@ -94,7 +94,7 @@ SpeculationOptions::Choice SpeculationOptions::choose(const Model& model, const 
                                        profile.speedup, profile.speculation.name())};
   }
   try {
-    check(profile.speculation, model.config(), plan, rule, kv_slots);
+    check(profile.speculation, model.config(), plan, rule, shared_planes);
   } catch (const Error& error) {
     return {Speculation(), fmt::format("plain: {}", error.what())};
   }

@@ -253,9 +253,9 @@ void settle(Options& options, const ModelConfig& config) {
   settle_list(options.rows, {1, 2, 4, 6, 8, 16}, 0);
   if (options.loops.empty()) options.loops = {config.default_loops};
   for (const std::int64_t loops : options.loops) {
-    if (loops > config.greatest_loops) {
+    if (loops > config.max_loops) {
       throw Error(ErrorKind::usage, "--loops: {}, but the model supports at most {}", loops,
-                  config.greatest_loops);
+                  config.max_loops);
     }
   }
 }

@@ -87,7 +87,7 @@ std::string as_json(const ImportReport& report) {
       .add("coda_layers", config.coda_layers)
       .add("default_loops", config.default_loops)
       .add("trained_loops", config.trained_loops)
-      .add("greatest_loops", config.greatest_loops)
+      .add("greatest_loops", config.max_loops)
       .add("parameters", parameters_of(config))
       .add("source_bytes", report.source_bytes)
       .add("file_bytes", report.file_bytes)
@@ -108,7 +108,7 @@ std::string as_text(const ImportReport& report) {
       "\n"
       "{:<12} {:<5} {:>13} {:>13} {:>12}\n",
       config.family, config.prelude_layers, config.core_layers, config.coda_layers,
-      config.default_loops, config.trained_loops, config.greatest_loops, parameters_of(config),
+      config.default_loops, config.trained_loops, config.max_loops, parameters_of(config),
       report.source_bytes, report.file_bytes, report.fingerprint, "tensors", "type", "error, rms",
       "error, max", "elements");
   for (const ConversionError& error : report.errors) {

@@ -131,7 +131,7 @@ void answer_one(Options& options, Engine& engine, Prompt prompt, const Job& job)
   if (job.line.max_tokens) request.stop.max_tokens = *job.line.max_tokens;
   request.hash_logits = options.stats.wanted();
   request.exit = options.speculation.exit_rule();
-  request.kv_slots = options.speculation.kv_slots;
+  request.shared_planes = options.speculation.shared_planes;
   SamplingOptions sampling = options.sampling.options();
   sampling.seed = job.seed;
 

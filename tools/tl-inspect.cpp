@@ -164,7 +164,7 @@ std::string as_text(const Summary& summary) {
   text += fmt::format("layers        {} prelude, {} looped, {} coda\n", c.prelude_layers,
                       c.core_layers, c.coda_layers);
   text += fmt::format("loops         {} by default, {} trained, {} at most\n", c.default_loops,
-                      c.trained_loops, c.greatest_loops);
+                      c.trained_loops, c.max_loops);
   text += fmt::format("hidden        {}, ffn {}, {} heads of {}, {} kv heads\n", c.hidden, c.ffn,
                       c.heads, c.head_dim, c.kv_heads);
   text += fmt::format("vocabulary    {}\n", c.vocab);
@@ -214,7 +214,7 @@ std::string as_json(const Summary& summary) {
       .add("coda_layers", c.coda_layers)
       .add("default_loops", c.default_loops)
       .add("trained_loops", c.trained_loops)
-      .add("greatest_loops", c.greatest_loops)
+      .add("greatest_loops", c.max_loops)
       .add("hidden", c.hidden)
       .add("ffn", c.ffn)
       .add("heads", c.heads)

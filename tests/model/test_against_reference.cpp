@@ -127,7 +127,7 @@ TEST_CASE("engine and reference agree for every tiny model, loop count and windo
     const ReferenceWeights weights = reference_weights(model);
     const std::vector<TokenId> ids = prompt_of(config);
     for (const std::int32_t loops : {1, 2, 3, 4, 5, 8, 16}) {
-      if (loops > config.greatest_loops) continue;
+      if (loops > config.max_loops) continue;
       for (const std::int64_t window : {0, 1, 7, 16, 33}) {
         INFO(name_of(which) << " loops " << loops << " window " << window);
         const Setting setting{loops, window, StorageMode::f32, ""};
@@ -168,7 +168,7 @@ TEST_CASE("engine and reference agree in every K/V mode") {
     for (const StorageMode kv : {StorageMode::f16, StorageMode::int8, StorageMode::int4}) {
       for (const std::int64_t window : {0, 9}) {
         INFO(name_of(which) << " " << name_of(kv) << " window " << window);
-        const Setting setting{std::min(2, model.config().greatest_loops), window, kv, ""};
+        const Setting setting{std::min(2, model.config().max_loops), window, kv, ""};
         const Values engine = run_engine(model, setting, ids);
         const ReferenceResult rounded = reference(model.config(), weights, setting, ids, false);
         const ReferenceResult exact = reference(model.config(), weights, setting, ids, true);
@@ -196,7 +196,7 @@ TEST_CASE("engine and reference agree for every weight type") {
       INFO(name_of(which) << " " << name_of(type));
       const Model model = Model::open(write_tiny_model(folder.path(), which, type));
       const std::vector<TokenId> ids = prompt_of(model.config());
-      const Setting setting{std::min(2, model.config().greatest_loops), 0, StorageMode::f32, ""};
+      const Setting setting{std::min(2, model.config().max_loops), 0, StorageMode::f32, ""};
       const Values engine = run_engine(model, setting, ids);
       const ReferenceResult expected =
           reference(model.config(), reference_weights(model), setting, ids, true);
@@ -230,7 +230,7 @@ TEST_CASE("an imported checkpoint of every family computes what the reference do
     ModelConfig expected = tiny_config(which);
     expected.default_loops = model.config().default_loops;
     expected.trained_loops = model.config().trained_loops;
-    expected.greatest_loops = model.config().greatest_loops;
+    expected.max_loops = model.config().max_loops;
     CHECK(to_json(model.config()) == to_json(expected));
 
     const std::vector<TokenId> ids = prompt_of(model.config());

@@ -73,7 +73,7 @@ std::string describe(const BatchSetting& setting, std::size_t jobs) {
 BatchSetting random_setting(Dice& dice, const ModelConfig& config) {
   BatchSetting setting;
   EngineSetting& engine = setting.engine;
-  engine.loops = dice.from(1, std::min(config.greatest_loops, 5));
+  engine.loops = dice.from(1, std::min(config.max_loops, 5));
   const std::int64_t windows[] = {0, 0, 1, 8, 16, 17, 30};
   engine.window = windows[dice.below(7)];
   engine.storage = static_cast<StorageMode>(dice.below(4));

@@ -59,7 +59,7 @@ void check_generation(const GoldenCase& golden, const GoldenRun& run, const Mode
   std::vector<float> logits;
   DecodeRequest request;
   request.stop.max_tokens = std::ssize(run.greedy);
-  request.kv_slots = golden.kv_slots;
+  request.shared_planes = golden.shared_planes;
   if (golden.exit_threshold) {
     request.exit.kind = ExitRule::Kind::gate;
     request.exit.threshold = *golden.exit_threshold;
@@ -189,14 +189,14 @@ TEST_CASE("golden values of the exit rules") {
 
 // Greedy ids of `decode` with f32 planes.
 Answer engine_greedy(const Model& model, Ops& ops, std::int32_t loops, const ExitRule& exit,
-                     std::int32_t kv_slots, const std::vector<TokenId>& prompt,
+                     std::int32_t shared_planes, const std::vector<TokenId>& prompt,
                      std::int64_t count) {
   const LoopPlan plan = make_loop_plan(model.config(), loops, 0, StorageMode::f32);
   Forward forward(model, ops, plan, InitialStates::parse("", model.config()), 7, 7);
   DecodeRequest request;
   request.stop.max_tokens = count;
   request.exit = exit;
-  request.kv_slots = kv_slots;
+  request.shared_planes = shared_planes;
   SamplingOptions greedy;
   greedy.temperature = 0.0;
   return decode(forward, read_prompt(forward, prompt, {}, options_for(request.exit)),
@@ -216,7 +216,7 @@ TEST_CASE("skipped loops and shared slots as the reference computes them") {
         INFO(name_of(which) << " slots " << slots << " threshold " << threshold);
         ReferenceOptions options;
         options.loops = 4;
-        options.kv_slots = slots;
+        options.shared_planes = slots;
         ExitRule exit;
         if (threshold > 0.0) {
           exit = {ExitRule::Kind::gate, threshold, false};

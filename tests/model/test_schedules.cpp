@@ -27,7 +27,7 @@ struct Case {
   std::int64_t window = 0;
   StorageMode storage = StorageMode::f16;
   ExitRule exit;
-  std::int32_t kv_slots = 0;
+  std::int32_t shared_planes = 0;
   SamplingOptions sampling;
   StopRules stop;
   std::vector<TokenId> prompt;
@@ -43,7 +43,7 @@ struct Outcome {
 Outcome run(const Model& model, Ops& ops, const Case& c, const Speculation& speculation) {
   LoopPlan plan = make_loop_plan(model.config(), c.loops, c.window);
   plan.storage = c.storage;
-  check(speculation, model.config(), plan, c.exit, c.kv_slots);
+  check(speculation, model.config(), plan, c.exit, c.shared_planes);
   Forward forward(model, ops, plan, InitialStates::parse("", model.config()),
                   std::max(16, speculation.rows(plan.loops)),
                   std::max(16, speculation.slots(plan.loops, c.exit)));
@@ -52,7 +52,7 @@ Outcome run(const Model& model, Ops& ops, const Case& c, const Speculation& spec
   request.stop = c.stop;
   request.hash_logits = true;
   request.exit = c.exit;
-  request.kv_slots = c.kv_slots;
+  request.shared_planes = c.shared_planes;
   request.released = [&](std::span<const TokenId> ids) {
     outcome.shown.insert(outcome.shown.end(), ids.begin(), ids.end());
   };
@@ -65,7 +65,7 @@ Outcome run(const Model& model, Ops& ops, const Case& c, const Speculation& spec
   const std::vector<TokenId>& tokens = outcome.answer.tokens;
   ids.insert(ids.end(), tokens.begin(), tokens.end());
   const auto held = static_cast<std::size_t>(cache.length());
-  if (cache.plan().kv_slots > 0 || ids.size() < held || held == 0 ||
+  if (cache.plan().shared_planes > 0 || ids.size() < held || held == 0 ||
       cache.length() >= model.config().context) {
     return outcome;
   }
@@ -160,7 +160,7 @@ TEST_CASE("a thousand random combinations: no stream differs from plain decoding
     const Model& model = models.get(which, dice.one_in(3) ? WeightType::q8 : WeightType::f32);
     const ModelConfig& config = model.config();
     Case c;
-    c.loops = dice.from(1, std::min(config.greatest_loops, 6));
+    c.loops = dice.from(1, std::min(config.max_loops, 6));
     const std::int64_t windows[] = {0, 0, 1, 8, 16, 17};
     c.window = windows[dice.below(6)];
     c.storage = static_cast<StorageMode>(dice.below(4));
@@ -291,10 +291,10 @@ TEST_CASE("shared slots and early exits work with stored inputs") {
     c.stop.max_tokens = 30;
     c.prompt = random_ids(9, 18, 64);
     const Outcome plain = run(model, *ops, c, Speculation());
-    c.kv_slots = 4;
+    c.shared_planes = 4;
     CHECK(run(model, *ops, c, Speculation()).answer.tokens == plain.answer.tokens);
     c.exit = ExitRule::parse("gate:0.6", false);
-    for (c.kv_slots = 1; c.kv_slots < 4; ++c.kv_slots) {
+    for (c.shared_planes = 1; c.shared_planes < 4; ++c.shared_planes) {
       CHECK(run(model, *ops, c, Speculation()).answer.tokens.size() == 30);
     }
   }

@@ -47,7 +47,7 @@ TEST_CASE("Llama and Qwen3 are plain decoders of one loop") {
   CHECK(llama.coda_layers == 0);
   CHECK(llama.default_loops == 1);
   CHECK(llama.trained_loops == 1);
-  CHECK(llama.greatest_loops == 1);
+  CHECK(llama.max_loops == 1);
   CHECK(llama.block == BlockKind::pre);
   CHECK(llama.rope_layout == RopeLayout::half);
   CHECK(llama.rope_theta == 10000.0);
@@ -64,7 +64,7 @@ TEST_CASE("Llama and Qwen3 are plain decoders of one loop") {
   const ModelConfig qwen = config_of(hf_qwen3());
   CHECK(qwen.family == "qwen3");
   CHECK(qwen.qk_norm);
-  CHECK(qwen.greatest_loops == 1);
+  CHECK(qwen.max_loops == 1);
 }
 
 TEST_CASE("Ouro") {
@@ -72,12 +72,12 @@ TEST_CASE("Ouro") {
   CHECK(ouro.family == "ouro");
   CHECK(ouro.default_loops == 4);
   CHECK(ouro.trained_loops == 4);
-  CHECK(ouro.greatest_loops == 64);
+  CHECK(ouro.max_loops == 64);
   CHECK(ouro.block == BlockKind::sandwich_out);
   CHECK(ouro.loop_norm);
   CHECK_FALSE(ouro.final_norm);
   CHECK(ouro.exit_gate);
-  CHECK(config_of(with(hf_ouro(), "total_ut_steps", "100")).greatest_loops == 100);
+  CHECK(config_of(with(hf_ouro(), "total_ut_steps", "100")).max_loops == 100);
   HfModel ungated = hf_ouro();
   ungated.remove("model.early_exit_gate.weight");
   ungated.remove("model.early_exit_gate.bias");
@@ -88,7 +88,7 @@ TEST_CASE("Nanbeige") {
   const ModelConfig nanbeige = config_of(hf_nanbeige());
   CHECK(nanbeige.family == "nanbeige");
   CHECK(nanbeige.default_loops == 2);
-  CHECK(nanbeige.greatest_loops == 64);
+  CHECK(nanbeige.max_loops == 64);
   CHECK(nanbeige.block == BlockKind::pre);
   CHECK(nanbeige.loop_norm);
   CHECK_FALSE(nanbeige.final_norm);
@@ -114,7 +114,7 @@ TEST_CASE("Huginn and its Llama flavour") {
   CHECK(huginn.core_layers == 1);
   CHECK(huginn.coda_layers == 1);
   CHECK(huginn.default_loops == 32);
-  CHECK(huginn.greatest_loops == 64);
+  CHECK(huginn.max_loops == 64);
   CHECK(huginn.block == BlockKind::sandwich_post);
   CHECK(huginn.rope_layout == RopeLayout::interleaved);
   CHECK(huginn.rope_theta == 50000.0);
@@ -282,7 +282,7 @@ TEST_CASE("training-free looping of a plain model") {
   CHECK(config.coda_layers == 1);
   CHECK(config.default_loops == 3);
   CHECK(config.trained_loops == 3);
-  CHECK(config.greatest_loops == 64);
+  CHECK(config.max_loops == 64);
   CHECK(config.injection == Injection::relaxed);
   CHECK(config.relaxed_alpha == 0.5);
   CHECK(config.relaxed_beta == 0.25);

@@ -6,10 +6,10 @@
 #include <functional>
 #include <map>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/model/model.h"
 #include "tinyloop/model/model_writer.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 
 namespace tinyloop {
@@ -28,7 +28,7 @@ ModelConfig small_config() {
   config.context = 64;
   config.prelude_layers = config.core_layers = config.coda_layers = 1;
   config.default_loops = config.trained_loops = 2;
-  config.greatest_loops = 8;
+  config.max_loops = 8;
   config.block = BlockKind::sandwich_post;
   config.qk_bias = config.qk_norm = true;
   config.injection = Injection::concat;
@@ -312,7 +312,8 @@ TEST_CASE("what does not fit the configuration is refused by name") {
        [&](Plans& p, Metadata&) { plan(p, "adapter").type = TensorType::i32; }},
       {"tensor head.scales: is BF16 [2, 1, 16], but the configuration needs F16 [2, 1, 16]",
        [&](Plans& p, Metadata&) { plan(p, "head.scales").type = TensorType::bf16; }},
-      {"tensor layers.0.qkv: is I8 [2, 2, 8, 16, 4], but the configuration needs I8 [2, 1, 8, 16, 4]",
+      {"tensor layers.0.qkv: is I8 [2, 2, 8, 16, 4], but the configuration needs I8 [2, 1, 8, 16, "
+       "4]",
        [&](Plans& p, Metadata&) { plan(p, "layers.0.qkv").shape[1] = 2; }},
       {"tensor layers.0.norm1: is F32 [11], but the configuration needs F32 [10]",
        [&](Plans& p, Metadata&) { plan(p, "layers.0.norm1").shape = {11}; }},

@@ -55,7 +55,7 @@ void check(Forward& forward, const BatchOptions& options) {
   const ModelConfig& config = forward.model().config();
   options.exit.check(config);
   validate(options.sampling, config.vocab);
-  if (forward.plan().kv_slots > 0) {
+  if (forward.plan().shared_planes > 0) {
     throw Error(ErrorKind::usage,
                 "a batch and `kv_slots` exclude each other: prompts are read with separate planes "
                 "for each loop");

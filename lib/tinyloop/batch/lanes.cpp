@@ -301,7 +301,7 @@ void BatchLanes::settle(Lane& lane, std::span<const float> logits) {
   const std::int64_t position = stream.position();
   TokenId id = 0;
   try {
-    id = stream.take(logits);
+    id = stream.pick(logits);
   } catch (const Error& error) {
     return end(lane, error.what());
   }

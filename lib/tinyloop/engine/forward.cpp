@@ -388,7 +388,7 @@ void Forward::end_early(std::span<const Row> rows) {
     caches.push_back(row.cache);
     for (KvCache* cache : caches) {
       const std::int32_t sequence = sequence_of(*cache);
-      for (std::int32_t loop = row.loop; loop < plan.slots(); ++loop) {
+      for (std::int32_t loop = row.loop; loop < plan.loop_planes(); ++loop) {
         for (std::int32_t layer = 0; layer < plan.core_layers; ++layer) {
           copies.push_back({sequence, plan.core_plane(row.loop - 1, layer),
                             plan.core_plane(loop, layer), row.position});

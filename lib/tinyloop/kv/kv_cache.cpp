@@ -314,9 +314,9 @@ KvCache KvCache::fork() {
 }
 
 KvCache KvCache::share_loops(std::int32_t slots) const {
-  assert(plan_.kv_slots == 0 && slots >= 1 && slots <= plan_.loops);
+  assert(plan_.shared_planes == 0 && slots >= 1 && slots <= plan_.loops);
   LoopPlan plan = plan_;
-  plan.kv_slots = slots;
+  plan.shared_planes = slots;
   KvCache slim(*ops_, plan);
   const auto copy_plane = [&](const KvSegment& to, std::int32_t plane, const KvSegment& from,
                               std::int32_t source) {

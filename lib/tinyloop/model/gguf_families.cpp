@@ -179,7 +179,7 @@ void read_loops(const Keys& keys, ModelConfig& config) {
   const std::int64_t loops = keys.integer("num_loops");
   if (loops < 1 || loops > 4096) keys.refuse("num_loops", "1 to 4096 are needed");
   config.default_loops = config.trained_loops = static_cast<std::int32_t>(loops);
-  config.greatest_loops = std::max(kGreatestLoops, config.default_loops);
+  config.max_loops = std::max(kGreatestLoops, config.default_loops);
   config.loop_norm = !keys.flag_or("skip_loop_final_norm", false);
   config.final_norm = !config.loop_norm;
 }

@@ -205,7 +205,7 @@ ModelConfig llama_like(const HfJson& json, const HasTensor& has_tensor, std::str
 void set_loops(const HfJson& json, const char* key, std::int64_t loops, ModelConfig& config) {
   if (loops < 1 || loops > 4096) json.refuse(key, "the number of loops must be 1 to 4096");
   config.default_loops = config.trained_loops = static_cast<std::int32_t>(loops);
-  config.greatest_loops = std::max(kGreatestLoops, config.default_loops);
+  config.max_loops = std::max(kGreatestLoops, config.default_loops);
 }
 
 ModelConfig llama_config(const HfJson& json, const HasTensor& has_tensor) {

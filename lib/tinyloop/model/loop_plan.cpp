@@ -34,15 +34,15 @@ bool stores_inputs(StorageMode mode) { return mode >= StorageMode::h16; }
 LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int64_t window,
                         StorageMode storage) {
   const std::int32_t wanted = loops == 0 ? config.default_loops : loops;
-  if (wanted < 1 || wanted > config.greatest_loops) {
-    if (config.greatest_loops == 1 && wanted > 1) {
+  if (wanted < 1 || wanted > config.max_loops) {
+    if (config.max_loops == 1 && wanted > 1) {
       throw Error(ErrorKind::usage,
                   "{} loops: a plain {} model has no looped block to repeat; convert it with "
                   "`loop_layers` to loop some of its layers",
                   wanted, config.family);
     }
     throw Error(ErrorKind::usage, "{} loops: this model supports 1 to {}", wanted,
-                config.greatest_loops);
+                config.max_loops);
   }
   if (window < 0) {
     throw Error(ErrorKind::usage, "a cache window of {} is negative; 0 means no window", window);

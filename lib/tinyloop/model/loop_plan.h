@@ -26,22 +26,23 @@ struct LoopPlan {
   std::int64_t window = 0;  // 0 = full attention
   std::int32_t hidden = 0;  // width of a layer's input
   StorageMode storage = StorageMode::f16;
-  // Planes that the loops share: loop r uses those of r mod kv_slots. 0 = every loop has its own.
-  std::int32_t kv_slots = 0;
+  // Planes that the loops share: loop r uses those of r mod shared_planes. 0 = every loop has its
+  // own.
+  std::int32_t shared_planes = 0;
 
-  std::int32_t slots() const { return kv_slots > 0 ? kv_slots : loops; }
+  std::int32_t loop_planes() const { return shared_planes > 0 ? shared_planes : loops; }
 
   std::int32_t prelude_plane(std::int32_t layer) const { return layer; }
   std::int32_t core_plane(std::int32_t loop, std::int32_t layer) const {
-    return prelude_layers + loop % slots() * core_layers + layer;
+    return prelude_layers + loop % loop_planes() * core_layers + layer;
   }
   std::int32_t coda_plane(std::int32_t layer) const {
-    return prelude_layers + slots() * core_layers + layer;
+    return prelude_layers + loop_planes() * core_layers + layer;
   }
-  std::int32_t planes() const { return prelude_layers + slots() * core_layers + coda_layers; }
+  std::int32_t planes() const { return prelude_layers + loop_planes() * core_layers + coda_layers; }
 };
 
-// loops 0 = the model's default. Throws Error(usage) if loops is outside 1 .. greatest_loops or the
+// loops 0 = the model's default. Throws Error(usage) if loops is outside 1 .. max_loops or the
 // window is negative.
 LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int64_t window,
                         StorageMode storage = StorageMode::f16);

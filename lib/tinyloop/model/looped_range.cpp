@@ -7,7 +7,7 @@
 namespace tinyloop {
 
 void loop_layers(const LoopedRange& range, ModelConfig& config) {
-  if (config.greatest_loops > 1) {
+  if (config.max_loops > 1) {
     throw Error(ErrorKind::usage, "`loop_layers` is for plain models; {} is looped already",
                 config.family);
   }
@@ -30,7 +30,7 @@ void loop_layers(const LoopedRange& range, ModelConfig& config) {
   config.core_layers = range.last - range.first + 1;
   config.coda_layers = layers - range.last - 1;
   config.default_loops = config.trained_loops = range.substeps;
-  config.greatest_loops = kGreatest;
+  config.max_loops = kGreatest;
   config.injection = Injection::relaxed;
   config.relaxed_alpha = range.alpha;
   config.relaxed_beta = range.beta;

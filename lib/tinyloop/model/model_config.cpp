@@ -63,7 +63,7 @@ void each_field(Config& config, Visit&& visit) {
   visit("coda_layers", config.coda_layers);
   visit("default_loops", config.default_loops);
   visit("trained_loops", config.trained_loops);
-  visit("greatest_loops", config.greatest_loops);
+  visit("greatest_loops", config.max_loops);
   visit("block", config.block);
   visit("rope_layout", config.rope_layout);
   visit("rope_theta", config.rope_theta);
@@ -244,9 +244,9 @@ class Checker {
     range("prelude_layers", c.prelude_layers, 0, kMaxLayers);
     range("core_layers", c.core_layers, 1, kMaxLayers);
     range("coda_layers", c.coda_layers, 0, kMaxLayers);
-    range("greatest_loops", c.greatest_loops, 1, kMaxLoops);
-    range("default_loops", c.default_loops, 1, c.greatest_loops);
-    range("trained_loops", c.trained_loops, 1, c.greatest_loops);
+    range("greatest_loops", c.max_loops, 1, kMaxLoops);
+    range("default_loops", c.default_loops, 1, c.max_loops);
+    range("trained_loops", c.trained_loops, 1, c.max_loops);
   }
 
   void numbers() const {

@@ -52,10 +52,10 @@ struct ModelConfig {
   double norm_eps = 1e-6;
 
   std::int32_t prelude_layers = 0, core_layers = 0,
-               coda_layers = 0;     // core is applied `loops` times
-  std::int32_t default_loops = 1;   // used by default
-  std::int32_t trained_loops = 1;   // beyond it: a warning
-  std::int32_t greatest_loops = 1;  // beyond it: refused
+               coda_layers = 0;    // core is applied `loops` times
+  std::int32_t default_loops = 1;  // used by default
+  std::int32_t trained_loops = 1;  // beyond it: a warning
+  std::int32_t max_loops = 1;      // beyond it: refused
 
   BlockKind block = BlockKind::pre;
   RopeLayout rope_layout = RopeLayout::half;

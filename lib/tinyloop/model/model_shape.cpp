@@ -76,7 +76,7 @@ ModelConfig parse_model_shape(std::string_view text) {
   config.prelude_layers = value("prelude");
   config.coda_layers = value("coda");
   config.default_loops = config.trained_loops = value("loops");
-  config.greatest_loops = kMaxLoops;
+  config.max_loops = kMaxLoops;
   config.context = kContext;
   try {
     validate(config, "shape");

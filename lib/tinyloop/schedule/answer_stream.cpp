@@ -76,8 +76,8 @@ std::span<const float> AnswerStream::begin(Prompt& prompt) {
   const std::span<const float> logits = selects() ? select_last(prompt.cache) : prompt.logits;
   assert(!logits.empty());
   end_prompt();
-  if (request_.kv_slots > 0 && request_.kv_slots < forward_.plan().loops) {
-    prompt.cache = prompt.cache.share_loops(request_.kv_slots);
+  if (request_.shared_planes > 0 && request_.shared_planes < forward_.plan().loops) {
+    prompt.cache = prompt.cache.share_loops(request_.shared_planes);
   }
   return logits;
 }
@@ -108,7 +108,7 @@ std::span<const float> AnswerStream::select_last(KvCache& cache) {
   return selected_;
 }
 
-TokenId AnswerStream::take(std::span<const float> logits, std::span<const TokenId> drafts) {
+TokenId AnswerStream::pick(std::span<const float> logits, std::span<const TokenId> drafts) {
   if (hash_) XXH3_64bits_update(hash_->state.get(), logits.data(), logits.size_bytes());
   if (request_.picked_from) request_.picked_from(logits);
   TokenId id = 0;
@@ -120,13 +120,13 @@ TokenId AnswerStream::take(std::span<const float> logits, std::span<const TokenI
   return accept(id, drafts);
 }
 
-TokenId AnswerStream::take_on_device() {
+TokenId AnswerStream::pick_on_device() {
   const std::int64_t needed = sampler_.candidates_needed();
   if (needed > 0 && !hash_ && !request_.picked_from) {
     const std::vector<TokenLogit> best = forward_.best(0, needed);
     if (!best.empty()) return accept(sampler_.pick(best, position()), {});
   }
-  return take(forward_.logits());
+  return pick(forward_.logits());
 }
 
 TokenId AnswerStream::accept(TokenId id, std::span<const TokenId> drafts) {
@@ -155,7 +155,7 @@ std::vector<TokenId> AnswerStream::guess(std::span<const float> logits,
     guesses = sampler_.ranked(logits, {prompt_, continuation},
                               position() + static_cast<std::int64_t>(drafts.size()), count);
   } catch (const Error&) {
-    // After all loops these logits may be in order, and if not, take() will say so.
+    // After all loops these logits may be in order, and if not, pick() will say so.
   }
   answer_.stats.drafted += static_cast<std::int64_t>(guesses.size());
   return guesses;

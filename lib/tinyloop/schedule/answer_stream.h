@@ -45,10 +45,10 @@ class AnswerStream {
   void count(const PromptWork& work);
   void end_prompt();
   // Picks the next token of the answer. `drafts`: what was guessed for it, best guess first.
-  TokenId take(std::span<const float> logits, std::span<const TokenId> drafts = {});
+  TokenId pick(std::span<const float> logits, std::span<const TokenId> drafts = {});
   // The same from the latest leave_on_device(), of one row: where the sampler needs only the best
   // logits and the device can choose them, no others travel.
-  TokenId take_on_device();
+  TokenId pick_on_device();
   // Up to `count` guesses at the token after the answer's tokens and `drafts`, best first; none if
   // these logits allow none.
   std::vector<TokenId> guess(std::span<const float> logits, std::span<const TokenId> drafts,

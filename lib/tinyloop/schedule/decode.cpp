@@ -16,7 +16,7 @@ Answer decode(Forward& forward, Prompt&& prompt, const Sampler& sampler,
   const std::span<const float> logits = stream.begin(prompt);
   for (bool first = true;; first = false) {
     const std::int64_t position = stream.position();
-    const TokenId id = first ? stream.take(logits) : stream.take_on_device();
+    const TokenId id = first ? stream.pick(logits) : stream.pick_on_device();
     if (stream.ended()) return stream.finish();
     cache.reserve(position + 1);
     LiveRow row = rows.at({&cache, position, id, 0, 0});

@@ -153,10 +153,10 @@ std::int32_t Speculation::slots(std::int32_t loops, const ExitRule& exit) const 
 }
 
 void check(const Speculation& speculation, const ModelConfig& config, const LoopPlan& plan,
-           const ExitRule& exit, std::int32_t kv_slots) {
+           const ExitRule& exit, std::int32_t shared_planes) {
   exit.check(config);
-  if (kv_slots < 0 || kv_slots > plan.loops) {
-    throw Error(ErrorKind::usage, "`kv_slots` {}: with {} loops it can be 1 to {}", kv_slots,
+  if (shared_planes < 0 || shared_planes > plan.loops) {
+    throw Error(ErrorKind::usage, "`kv_slots` {}: with {} loops it can be 1 to {}", shared_planes,
                 plan.loops, plan.loops);
   }
   if (speculation.kind == Speculation::Kind::plain) return;
@@ -167,7 +167,7 @@ void check(const Speculation& speculation, const ModelConfig& config, const Loop
                 "verification",
                 speculation.name(), plan.loops);
   }
-  if (kv_slots > 0 && kv_slots < plan.loops) {
+  if (shared_planes > 0 && shared_planes < plan.loops) {
     throw Error(ErrorKind::usage,
                 "`speculative` and `kv_slots` exclude each other: in a shared plane a draft would "
                 "read what the first loops of unfinished tokens wrote, where plain decoding reads "

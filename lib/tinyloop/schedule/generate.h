@@ -37,7 +37,7 @@ struct Speculation {
 // Throws Error(usage) naming the settings where the speculation cannot keep the stream what it is,
 // or cannot work.
 void check(const Speculation& speculation, const ModelConfig& config, const LoopPlan& plan,
-           const ExitRule& exit, std::int32_t kv_slots);
+           const ExitRule& exit, std::int32_t shared_planes);
 
 // decode(), by the given schedule.
 Answer generate(Forward& forward, Prompt&& prompt, const Sampler& sampler,

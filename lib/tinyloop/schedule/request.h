@@ -52,7 +52,7 @@ struct DecodeRequest {
   // token is picked from. Later positions follow the rule.
   ExitRule exit;
   // K and V of the loops share this many planes once the prompt is read; 0: each loop has its own.
-  std::int32_t kv_slots = 0;
+  std::int32_t shared_planes = 0;
   // Called with the logits [vocab] that each token is picked from. May be empty.
   std::function<void(std::span<const float>)> picked_from;
   // Called with tokens that no later token can take back, in order, as soon as that is known. May

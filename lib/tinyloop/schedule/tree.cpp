@@ -34,7 +34,7 @@ class Tree {
 
   Answer run() {
     if (stream_.ended()) return stream_.finish();
-    next_ = stream_.take(stream_.begin(prompt_));
+    next_ = stream_.pick(stream_.begin(prompt_));
     while (!stream_.ended()) {
       // Each position gives one token, so more of them than tokens wanted would be idle work.
       plant(std::min<std::int64_t>(schedule_.depth, stream_.remaining() - 1));
@@ -111,7 +111,7 @@ class Tree {
     const std::span<const float> logits = rows_.leave(round_);
     const auto take = [&](std::size_t row, std::span<const TokenId> guesses) {
       rows_.confirm(round_[row]);
-      next_ = stream_.take(logits.subspan(row * vocab_, vocab_), guesses);
+      next_ = stream_.pick(logits.subspan(row * vocab_, vocab_), guesses);
     };
     for (std::size_t level = 0; level < chain_.size(); ++level) {
       const std::int64_t end = first_ + static_cast<std::int64_t>(level) + 1;

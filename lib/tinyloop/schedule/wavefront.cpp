@@ -27,7 +27,7 @@ class Wavefront {
   Answer run() {
     if (stream_.ended()) return stream_.finish();
     const std::int64_t position = stream_.position();
-    const TokenId id = stream_.take(stream_.begin(prompt_));
+    const TokenId id = stream_.pick(stream_.begin(prompt_));
     if (!stream_.ended()) add(id, position);
     while (!stream_.ended()) {
       std::vector<LiveRow*> all;
@@ -110,7 +110,7 @@ class Wavefront {
     rows_.confirm(oldest);
     std::vector<TokenId> guesses;
     if (front_.size() > 1) guesses.push_back(front_[1].row.row.id);
-    const TokenId id = stream_.take(logits, guesses);
+    const TokenId id = stream_.pick(logits, guesses);
     if (stream_.ended()) return false;
     front_.pop_front();
     if (!guesses.empty() && guesses.front() == id) return true;
