@@ -100,7 +100,7 @@ for question in 'When do you open on Sunday?' 'How long may I keep a film?'; do
 done >asked
 tl-tokenize -m f16.tinyloop --special --whole system.txt >system
 rm -rf pool
-tl-pool-register --pool pool -m f16.tinyloop system
+tl-pool-register --pool pool -m f16.tinyloop system >/dev/null
 tl-generate -m f16.tinyloop --pool pool --temperature 0 --only-new -n 40 --stats=stats asked >pooled
 tl-generate -m f16.tinyloop --temperature 0 --only-new -n 40 asked >plain
 cmp plain pooled
