@@ -102,10 +102,22 @@ struct QuantisedLane {
     sums[2] = dot_bytes(w.z, x, sums[2]);
     sums[3] = dot_bytes(w.w, x, sums[3]);
   }
-  TL_DEVICE static uint4 nibbles(const uint4& w, int shift) {
-    constexpr std::uint32_t kMask = 0x0f0f0f0fu;
-    return uint4{w.x >> shift & kMask, w.y >> shift & kMask, w.z >> shift & kMask,
-                 w.w >> shift & kMask};
+  // The entries of the codebook that the low and the high half bytes of a word stand for.
+  struct Halves {
+    std::uint32_t low, high;
+  };
+  TL_DEVICE static Halves look_up(std::uint32_t pairs) {
+    const std::uint32_t first = codebook_entries(pairs), last = codebook_entries(pairs >> 16);
+    return {choose_bytes(first, last, 0x6420u), choose_bytes(first, last, 0x7531u)};
+  }
+  TL_DEVICE static void add_pairs(std::int32_t (&sums)[4], const uint4& w, std::uint32_t x_low,
+                                  std::uint32_t x_high) {
+    const std::uint32_t words[4] = {w.x, w.y, w.z, w.w};
+    TL_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const Halves entries = look_up(words[i]);
+      sums[i] = dot_bytes(entries.high, x_high, dot_bytes(entries.low, x_low, sums[i]));
+    }
   }
 
   template <int kRows>
@@ -134,16 +146,13 @@ struct QuantisedLane {
         const uint4 low = x[0], high = x[1];
         const std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
         const QuantisedGroup of_row = call.group_scales[row_group];
-        // Nibbles are used with 8 added.
-        const std::int32_t start = kType == WeightType::q4 ? -8 * of_row.sum : 0;
-        std::int32_t sums[4] = {start, start, start, start};
+        std::int32_t sums[4] = {0, 0, 0, 0};
         TL_UNROLL
         for (int i = 0; i < kQuads; ++i) {
           if constexpr (kType == WeightType::q8) {
             add_quad(sums, raw[i], words[i]);
           } else {
-            add_quad(sums, nibbles(raw[i], 0), words[i]);
-            add_quad(sums, nibbles(raw[i], 4), words[i + 4]);
+            add_pairs(sums, raw[i], words[i], words[i + 4]);
           }
         }
         TL_UNROLL

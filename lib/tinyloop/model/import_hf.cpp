@@ -223,7 +223,7 @@ float greatest_of(WeightType type) {
     case WeightType::q8:
       return 65504.0f * 127.0f;
     case WeightType::q4:
-      return 65504.0f * 7.0f;
+      return 65504.0f * 55.0f;  // either end of the codebook reaches that far
     case WeightType::f32:
       break;
   }
@@ -298,6 +298,9 @@ class Converter {
   void matrix(const Job& job) {
     const auto k = static_cast<std::size_t>(job.tensor.k);
     rows_.resize(static_cast<std::size_t>(kPanel) * k);
+    const auto found = options_.input_weights.find(job.tensor.name);
+    const std::span<const float> weights =
+        found == options_.input_weights.end() ? std::span<const float>() : std::span(found->second);
     std::size_t part = 0, row = 0;  // the next source row
     std::size_t fresh = 0;          // bytes read since the last forget
     for (std::int64_t panel = 0; panel < panels_of(job.tensor.n); ++panel) {
@@ -321,7 +324,7 @@ class Converter {
           row = 0;
         }
       }
-      const ModelWriter::Panel packed = writer_.append_panel(rows_);
+      const ModelWriter::Panel packed = writer_.append_panel(rows_, weights);
       if (job.tensor.name != "exit_gate") compare(job, packed, lane);
       report_progress();
     }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,11 @@ struct ImportOptions {
   std::optional<WeightType> type;  // none: keep the type of each matrix as it is in the checkpoint
   std::optional<LoopedRange> looped;
   std::function<void(std::int64_t done, std::int64_t total)>
-      progress;  // bytes of the source; may be empty
+      progress;            // bytes of the source; may be empty
   std::string vocabulary;  // Vocabulary::serialize()'s bytes to store; empty: none
+  // What an error in a weight of q4 counts, by the name of the matrix (model_tensors): one number
+  // above 0 for each input. A matrix that is not there: all alike.
+  std::map<std::string, std::vector<float>> input_weights;
 };
 
 struct ConversionError {      // what the conversion of one class of tensors cost

@@ -85,6 +85,15 @@ void check_format(const TensorFile& file) {
   }
 }
 
+// Half bytes once stood for -8..7; what those files hold means another thing now.
+void refuse_linear_q4(const TensorFile& file, const TensorView& view) {
+  if (view.type != TensorType::u8 || view.shape.size() != 5) return;
+  throw Error(ErrorKind::data,
+              "{}: tensor {}: is of the former type q4, whose half bytes are integers, not of a "
+              "codebook; convert the model again",
+              file.path(), view.name);
+}
+
 // Compares the file's tensors with what the configuration asks for; the hashes are left empty.
 std::vector<StoredTensor> check_tensors(const TensorFile& file, const ModelConfig& config) {
   std::vector<StoredTensor> stored;
@@ -97,6 +106,7 @@ std::vector<StoredTensor> check_tensors(const TensorFile& file, const ModelConfi
       throw Error(ErrorKind::data, "{}: tensor {}: type {} is not one it may have", file.path(),
                   tensor.name, safetensors_name(view.type));
     }
+    refuse_linear_q4(file, view);
     for (TensorPlan& plan : stored_tensors(tensor, *type)) {
       const TensorView& part = file.at(plan.name);
       if (part.type != plan.type || part.shape != plan.shape) {
@@ -303,9 +313,11 @@ std::vector<TensorPlan> stored_tensors(const ModelTensor& tensor, WeightType typ
   const std::int64_t panels = panels_of(tensor.n), groups = groups_of(tensor.k);
   const TensorType stored = stored_type(type);
   if (!is_quantised(type)) return {{tensor.name, stored, {panels, tensor.k, kPanel}}};
-  const std::int64_t quads = type == WeightType::q8 ? 8 : 4;  // q4 has two values a byte
-  return {{tensor.name, stored, {panels, groups, quads, kPanel, 4}},
-          {tensor.name + ".scales", TensorType::f16, {panels, groups, kPanel}}};
+  const TensorPlan scales = {tensor.name + ".scales", TensorType::f16, {panels, groups, kPanel}};
+  if (type == WeightType::q4) {  // two values a byte
+    return {{tensor.name, stored, {panels, groups, 4, kPanel * 4}}, scales};
+  }
+  return {{tensor.name, stored, {panels, groups, 8, kPanel, 4}}, scales};
 }
 
 std::string model_fingerprint(std::string_view config_json, std::span<const StoredTensor> tensors) {

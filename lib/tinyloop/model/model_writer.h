@@ -20,8 +20,8 @@ class ModelWriter {
   // Validates the configuration and begins the file. types: how to store each tensor of
   // model_tensors(config), in their order; ignored for vectors and the exit gate, which are f32.
   // vocabulary: as Vocabulary::serialize() has it; empty: none is stored.
-  ModelWriter(const std::string& path, const ModelConfig& config,
-              std::span<const WeightType> types, std::string vocabulary = {});
+  ModelWriter(const std::string& path, const ModelConfig& config, std::span<const WeightType> types,
+              std::string vocabulary = {});
   ~ModelWriter();
   ModelWriter(const ModelWriter&) = delete;
   ModelWriter& operator=(const ModelWriter&) = delete;
@@ -31,11 +31,12 @@ class ModelWriter {
   WeightType next_type() const;
 
   // Appends one panel of the next matrix: 16 rows [16][k] of finite floats, absent rows zero.
-  // Returns the packed panel, valid until the next call, for whoever wants to compare.
+  // `weights` as in pack_panel. Returns the packed panel, valid until the next call, for whoever
+  // wants to compare.
   struct Panel {
     std::span<const std::byte> data, scales;
   };
-  Panel append_panel(std::span<const float> rows);
+  Panel append_panel(std::span<const float> rows, std::span<const float> weights = {});
   // Appends the next vector as a whole.
   void append_vector(std::span<const float> values);
 

@@ -6,9 +6,9 @@
 //   f32 f16 bf16   data [panels][k][16]
 //   q8             data [panels][groups][8][16][4] int8: lane j of quad i holds W[16p+j][32g+4i .. +3]
 //                  scales [panels][groups][16] f16;  W = q * scale, q in -127..127
-//   q4             data [panels][groups][4][16][4] bytes: low nibble is k = 32g + 4i + e, high nibble k = 32g + 16 + 4i + e
-//                  for quad i in 0..3; scales as q8;  W = (nibble - 8) * scale, nibble - 8 in -7..7
-// groups = ceil(k / 32); what lies beyond k is zero (nibble 8).
+//   q4             data [panels][groups][4][64] bytes: the low nibble of byte 4j + e of quad i is for W[16p+j] at k = 32g + 4i + e,
+//                  the high one at k = 32g + 16 + 4i + e; scales as q8, of either sign;  W = kCodebook[nibble] * scale (codebook.h)
+// groups = ceil(k / 32); what lies beyond k counts nothing (q8: zero, q4: nibble 8).
 #pragma once
 
 #include <cstddef>
@@ -36,10 +36,12 @@ std::size_t packed_data_bytes(WeightType type, std::int64_t n, std::int64_t k);
 std::size_t packed_scale_bytes(WeightType type, std::int64_t n, std::int64_t k);  // 0 for f32, f16, bf16
 
 // Packs one panel: rows[16][k] (absent rows zero) to data and scales of exactly one panel's bytes.
-// A quantised group's scale is the f16 nearest to its greatest magnitude / 127 (q8) or / 7 (q4), rounded up to the next f16 where
-// rounding down would clip; q = round-to-nearest-even(w / scale). Values must be finite: the caller checks.
+// The scale of a group of q8 is the f16 nearest to its greatest magnitude / 127, rounded up to the next f16 where rounding
+// down would clip; q = round-to-nearest-even(w / scale). That of q4 is the one of 52 that are tried (codebook_search.h) with
+// the least sum of weight * (stored - w)^2, each w going to the nearest entry of the codebook; `weights` [k] are above 0, one
+// for each input, none: all 1. Other types ignore them. Values must be finite: the caller checks.
 void pack_panel(WeightType type, std::int64_t k, std::span<const float> rows, std::span<std::byte> data,
-                std::span<std::byte> scales);
+                std::span<std::byte> scales, std::span<const float> weights = {});
 
 // The value that the packed matrix holds at [row][column]; for tests, error figures and single look-ups.
 float unpack_value(WeightType type, std::int64_t k, std::span<const std::byte> data,
