@@ -133,15 +133,20 @@ TL_DEVICE float weight_at(const Weights& w, std::int64_t row, std::int64_t colum
     return widen_bf16(reinterpret_cast<const std::uint16_t*>(w.data)[at]);
   } else {
     const std::int64_t group = panel * w.groups + column / 32, e = column % 32;
-    const float scale =
-        widen_f16(reinterpret_cast<const std::uint16_t*>(w.scales)[group * 16 + lane]);
+    const auto* numbers = reinterpret_cast<const std::uint16_t*>(w.scales) +
+                          group * (kType == WeightType::q4_1 ? 32 : 16) + lane;
+    const float scale = widen_f16(*numbers);
     if constexpr (kType == WeightType::q8) {
       const auto byte =
           static_cast<std::int8_t>(w.data[((group * 8 + e / 4) * 16 + lane) * 4 + e % 4]);
       return static_cast<float>(byte) * scale;
     } else {
       const std::uint32_t pair = w.data[((group * 4 + e % 16 / 4) * 16 + lane) * 4 + e % 4];
-      const std::uint32_t entry = codebook_entries(e < 16 ? pair & 15u : pair >> 4);
+      const std::uint32_t nibble = e < 16 ? pair & 15u : pair >> 4;
+      if constexpr (kType == WeightType::q4_1) {
+        return fma(static_cast<float>(nibble), scale, widen_f16(numbers[16]));
+      }
+      const std::uint32_t entry = codebook_entries(nibble);
       return static_cast<float>(static_cast<std::int8_t>(entry & 0xffu)) * scale;
     }
   }
@@ -165,6 +170,8 @@ void with_weight_type(WeightType type, F&& f) {
       return f(WeightTypeConstant<WeightType::q8>());
     case WeightType::q4:
       return f(WeightTypeConstant<WeightType::q4>());
+    case WeightType::q4_1:
+      return f(WeightTypeConstant<WeightType::q4_1>());
   }
 }
 

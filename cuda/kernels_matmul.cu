@@ -4,8 +4,8 @@
 //
 // The order of sums, the same for every number of rows: a lane adds up its own inputs in ascending
 // order by fma; the lanes of a warp that share an output are added by a fixed tree; then the four
-// warps along k, then the splits of k, each in ascending order. q8 and q4 add whole groups: dot
-// products inside a group are exact integers, times w_scale * x_scale.
+// warps along k, then the splits of k, each in ascending order. q8, q4 and q4_1 add whole groups:
+// dot products inside a group are exact integers, times w_scale * x_scale.
 #include "device_values.h"
 #include "kernel_plans.h"
 
@@ -95,6 +95,7 @@ struct QuantisedLane {
   static constexpr int kInputLanes = 8;
   static constexpr int kQuads = kType == WeightType::q8 ? 8 : 4;  // loads of a group
   static constexpr int kGroupBytes = kQuads * 64;
+  static constexpr bool kMinimum = kType == WeightType::q4_1;
 
   TL_DEVICE static void add_quad(std::int32_t (&sums)[4], const uint4& w, std::uint32_t x) {
     sums[0] = dot_bytes(w.x, x, sums[0]);
@@ -102,11 +103,13 @@ struct QuantisedLane {
     sums[2] = dot_bytes(w.z, x, sums[2]);
     sums[3] = dot_bytes(w.w, x, sums[3]);
   }
-  // The entries of the codebook that the low and the high half bytes of a word stand for.
+  // The steps, or the entries of the codebook, that the low and the high half bytes of a word stand
+  // for.
   struct Halves {
     std::uint32_t low, high;
   };
   TL_DEVICE static Halves look_up(std::uint32_t pairs) {
+    if constexpr (kType == WeightType::q4_1) return {pairs & 0x0f0f0f0fu, pairs >> 4 & 0x0f0f0f0fu};
     const std::uint32_t first = codebook_entries(pairs), last = codebook_entries(pairs >> 16);
     return {choose_bytes(first, last, 0x6420u), choose_bytes(first, last, 0x7531u)};
   }
@@ -134,11 +137,14 @@ struct QuantisedLane {
       uint4 raw[kQuads];
       TL_UNROLL
       for (int i = 0; i < kQuads; ++i) raw[i] = load_once(quads + i * 4);
-      const auto* scales = reinterpret_cast<const std::uint16_t*>(call.w.scales) + at * 16 +
-                           lane % kLanesOfInput * 4;
-      float scale[kOutputs];
+      const auto* scales = reinterpret_cast<const std::uint16_t*>(call.w.scales) +
+                           at * (kMinimum ? 32 : 16) + lane % kLanesOfInput * 4;
+      float scale[kOutputs], minimum[kOutputs];
       TL_UNROLL
-      for (int o = 0; o < kOutputs; ++o) scale[o] = widen_f16(scales[o]);
+      for (int o = 0; o < kOutputs; ++o) {
+        scale[o] = widen_f16(scales[o]);
+        minimum[o] = kMinimum ? widen_f16(scales[16 + o]) : 0.0f;
+      }
       TL_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const std::int64_t row_group = least_of(first_row + r, last_row) * call.w.groups + group;
@@ -158,6 +164,9 @@ struct QuantisedLane {
         TL_UNROLL
         for (int o = 0; o < kOutputs; ++o) {
           acc[r][o] = fma(static_cast<float>(sums[o]), scale[o] * of_row.scale, acc[r][o]);
+          if constexpr (kMinimum) {
+            acc[r][o] = fma(static_cast<float>(of_row.sum), minimum[o] * of_row.scale, acc[r][o]);
+          }
         }
       }
     }
@@ -175,6 +184,10 @@ struct LaneOf<WeightType::q8> {
 template <>
 struct LaneOf<WeightType::q4> {
   using Type = QuantisedLane<WeightType::q4>;
+};
+template <>
+struct LaneOf<WeightType::q4_1> {
+  using Type = QuantisedLane<WeightType::q4_1>;
 };
 
 // Adds the lanes that differ in bits kMask and below, down to kLanesOfInput. As long as a lane has

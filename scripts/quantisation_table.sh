@@ -35,7 +35,7 @@ import json, math, sys
 form, name, report, scores = sys.argv[1:]
 errors = json.load(open(report))['errors']
 records = [json.loads(line) for line in open(scores)]
-BITS = {'f32': 32, 'f16': 16, 'bf16': 16, 'q8': 8.5, 'q4': 4.5}
+BITS = {'f32': 32, 'f16': 16, 'bf16': 16, 'q8': 8.5, 'q4_1': 5, 'q4': 4.5}
 
 def mean_bits(rows):
     return sum(row['elements'] * BITS[row['type']] for row in rows) / sum(row['elements'] for row in rows)
@@ -55,6 +55,7 @@ END
 [ $form = mdoc ] || printf 'type\tbits, layers\tbits, all\terror, mlp\tdivergence\tsame best\tperplexity\n'
 row f16 --dtype f16
 row q8 --dtype q8
+row q4_1 --dtype q4_1
 row 'q4, no reading' --dtype q4 --calibrate none
 row q4 --dtype q4
 [ -z "$calibration" ] || row 'q4, a text' --dtype q4 --calibrate "$calibration"

@@ -224,7 +224,7 @@ int convert(Options& options, bool progress) {
   catch_signals();
   try {
     std::optional<Calibration> calibration;
-    if (request.type == WeightType::q4 && options.calibrate != "none") {
+    if (request.type && is_four_bits(*request.type) && options.calibrate != "none") {
       calibration = calibrate(options, request);
     }
     const ImportReport report = import_checkpoint(options.folder, options.out, request);
@@ -245,12 +245,13 @@ int main(int argc, char** argv) {
   app.add_option("HF_DIR", options.folder, "Folder with config.json and safetensors")->required();
   app.add_option("OUT", options.out, "The .tinyloop file to write")->required();
   app.add_option("--dtype", options.dtype, "How to store the weights")
-      ->check(CLI::IsMember({"keep", "f32", "f16", "bf16", "q8", "q4"}))
+      ->check(CLI::IsMember({"keep", "f32", "f16", "bf16", "q8", "q4", "q4_1"}))
       ->capture_default_str();
   CLI::Option* calibrated =
-      app.add_option("--calibrate", options.calibrate,
-                     "With q4: token ids that the model reads to tell which errors matter; "
-                     "random: 256 of them; none: no reading")
+      app.add_option(
+             "--calibrate", options.calibrate,
+             "With q4 and q4_1: token ids that the model reads to tell which errors matter; "
+             "random: 256 of them; none: no reading")
           ->type_name("FILE|random|none")
           ->capture_default_str();
   CLI::Option* range =
@@ -271,8 +272,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--json", options.json, "Report as one JSON object");
   return cli::run(app, argc, argv, [&] {
-    if (calibrated->count() > 0 && options.dtype != "q4") {
-      throw Error(ErrorKind::usage, "--calibrate is for --dtype q4");
+    if (calibrated->count() > 0 && options.dtype != "q4" && options.dtype != "q4_1") {
+      throw Error(ErrorKind::usage, "--calibrate is for --dtype q4 and q4_1");
     }
     const bool quiet = app.get_option("--quiet")->count() > 0;
     return convert(options, ::isatty(STDERR_FILENO) != 0 && !quiet);

@@ -12,18 +12,18 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint_folder.h"
+#include "model/reference_model.h"
+#include "temporary_folder.h"
+#include "tiny_models.h"
 #include "tinyloop/backend.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/error.h"
 #include "tinyloop/kv/kv_cache.h"
-#include "model/checkpoint_folder.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/model/initial_state.h"
 #include "tinyloop/model/model.h"
-#include "model/reference_model.h"
 #include "tinyloop/schedule/prefill.h"
-#include "temporary_folder.h"
-#include "tiny_models.h"
 
 namespace tinyloop {
 namespace {
@@ -191,7 +191,7 @@ TEST_CASE("engine and reference agree for every weight type") {
   const TemporaryFolder folder;
   for (const TinyModel which : all_tiny_models()) {
     for (const WeightType type :
-         {WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+         {WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4, WeightType::q4_1}) {
       if (which == TinyModel::nan && is_quantised(type)) continue;
       INFO(name_of(which) << " " << name_of(type));
       const Model model = Model::open(write_tiny_model(folder.path(), which, type));

@@ -9,9 +9,9 @@
 
 #include "guarded_ops.h"
 #include "model/engine_runs.h"
-#include "tinyloop/schedule/prefill.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 namespace {
@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t kPrompt = 40, kLength = 46;
 
 constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
-constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
-                                 WeightType::q4};
+constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16,
+                                 WeightType::q8,  WeightType::q4,  WeightType::q4_1};
 
 std::vector<TinyModel> finite_models() {
   std::vector<TinyModel> models = all_tiny_models();

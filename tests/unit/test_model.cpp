@@ -85,12 +85,10 @@ void check_matrix(const WeightView& view, const std::string& name, WeightType ty
   CHECK(view.data.size() == packed_data_bytes(type, n, k));
   CHECK(view.scales.size() == packed_scale_bytes(type, n, k));
   // Of values below 1: f16 has 11 bits, bf16 has 8, a group of q8 has steps of at most 1/127; those
-  // of q4 are as good as their sum of squares.
-  const std::map<WeightType, float> bounds = {{WeightType::f32, 0.0f},
-                                              {WeightType::f16, 0x1p-12f},
-                                              {WeightType::bf16, 0x1p-9f},
-                                              {WeightType::q8, 0.501f / 127},
-                                              {WeightType::q4, 0.35f}};
+  // of four bits are as good as their sum of squares.
+  const std::map<WeightType, float> bounds = {
+      {WeightType::f32, 0.0f},        {WeightType::f16, 0x1p-12f}, {WeightType::bf16, 0x1p-9f},
+      {WeightType::q8, 0.501f / 127}, {WeightType::q4, 0.35f},     {WeightType::q4_1, 0.35f}};
   float worst = 0.0f;
   double errors = 0.0, squares = 0.0;
   for (std::int64_t row = 0; row < n; ++row) {
@@ -120,8 +118,8 @@ TEST_CASE("a model of each weight type comes back as it was written") {
   const TemporaryFolder folder;
   const std::string path = folder.file("m.tinyloop");
   const ModelConfig config = small_config();
-  for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
+                                WeightType::q4, WeightType::q4_1}) {
     CAPTURE(name_of(type));
     const std::string fingerprint = write_model(path, config, type);
     const Model model = Model::open(path);

@@ -3,6 +3,7 @@
 // quantisation may cost.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -16,8 +17,8 @@
 namespace tinyloop {
 namespace {
 
-constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
-                                 WeightType::q4};
+constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16,
+                                 WeightType::q8,  WeightType::q4,  WeightType::q4_1};
 
 struct Panel {
   Panel(WeightType type, std::int64_t k, std::span<const float> rows,
@@ -64,7 +65,7 @@ TEST_CASE("names") {
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::usage);
     CHECK(std::string(error.what()) ==
-          "unknown weight type 'q5'; known are f32, f16, bf16, q8, q4");
+          "unknown weight type 'q5'; known are f32, f16, bf16, q8, q4, q4_1");
   }
 }
 
@@ -79,7 +80,9 @@ TEST_CASE("sizes") {
   CHECK(packed_data_bytes(WeightType::q8, 17, 33) == 2 * 2 * 8 * 16 * 4);
   CHECK(packed_data_bytes(WeightType::q4, 17, 33) == 2 * 2 * 4 * 16 * 4);
   CHECK(packed_scale_bytes(WeightType::q8, 17, 33) == 2 * 2 * 16 * 2);
+  CHECK(packed_data_bytes(WeightType::q4_1, 17, 33) == 2 * 2 * 4 * 16 * 4);
   CHECK(packed_scale_bytes(WeightType::q4, 1, 1) == 32);
+  CHECK(packed_scale_bytes(WeightType::q4_1, 17, 33) == 2 * 2 * 2 * 16 * 2);
   CHECK(packed_scale_bytes(WeightType::f16, 17, 33) == 0);
 }
 
@@ -184,6 +187,72 @@ TEST_CASE("q4 lies as described, of nearest entries, with a scale that is hard t
   }
 }
 
+TEST_CASE("q4_1 lies as described, of nearest steps, with a range that is hard to better") {
+  for (const std::int64_t k : {1, 31, 32, 33, 70}) {
+    CAPTURE(k);
+    std::vector<float> rows = random_rows(k);
+    for (float& value : rows) value = value * 0.25f + 0.5f;  // all of one sign
+    const Panel packed(WeightType::q4_1, k, rows);
+    double total = 0.0, fine = 0.0;
+    for (std::int64_t row = 0; row < 16; ++row) {
+      for (std::int64_t first = 0; first < k; first += 32) {
+        const auto count = std::min<std::int64_t>(32, k - first);
+        const std::int64_t at = first / 32 * 32 + row;
+        const double scale = half_to_float(read<std::uint16_t>(packed.scales, at));
+        const double minimum = half_to_float(read<std::uint16_t>(packed.scales, at + 16));
+        double least = 1e300, greatest = -1e300;
+        for (std::int64_t i = first; i < first + count; ++i) {
+          const double value = rows[static_cast<std::size_t>(row * k + i)];
+          const double error = nibble_of(packed, row, i) * scale + minimum - value;
+          least = std::min(least, value);
+          greatest = std::max(greatest, value);
+          total += error * error;
+          for (int step = 0; step < 16; ++step) {
+            CHECK(std::fabs(error) <= std::fabs(step * scale + minimum - value) + 1e-6);
+          }
+        }
+        double best = 1e300;
+        for (int low = 0; low < 30; ++low) {
+          for (int high = 0; high < 30; ++high) {
+            const double from = least + (greatest - least) * low / 250.0;
+            const double step = (greatest - (greatest - least) * high / 250.0 - from) / 15.0;
+            double error = 0.0;
+            for (std::int64_t i = first; i < first + count; ++i) {
+              const double value = rows[static_cast<std::size_t>(row * k + i)];
+              const double nearest =
+                  step > 0.0 ? std::clamp(std::nearbyint((value - from) / step), 0.0, 15.0) : 0.0;
+              error += std::pow(nearest * step + from - value, 2);
+            }
+            best = std::min(best, error);
+          }
+        }
+        fine += best;
+      }
+    }
+    CHECK(total <= 1.1 * fine + 1e-5);
+  }
+}
+
+TEST_CASE("q4_1 takes values over that are on its grid") {
+  // As a quantised file has them: 16 steps of an f16 above another, both ends in use.
+  const std::int64_t k = 64;
+  std::vector<float> rows;
+  for (std::int64_t row = 0; row < 16; ++row) {
+    for (std::int64_t i = 0; i < k; ++i) {
+      const auto step = static_cast<float>(i * 7 % 16);
+      const float scale = half_to_float(static_cast<std::uint16_t>(0x2a13 + 5 * row + i / 32));
+      rows.push_back(step * scale + half_to_float(static_cast<std::uint16_t>(0xb0f1 + row)));
+    }
+  }
+  const Panel packed(WeightType::q4_1, k, rows);
+  for (std::int64_t row = 0; row < 16; ++row) {
+    for (std::int64_t i = 0; i < k; ++i) {
+      CHECK(unpack_value(WeightType::q4_1, k, packed.data, packed.scales, row, i) ==
+            rows[static_cast<std::size_t>(row * k + i)]);
+    }
+  }
+}
+
 TEST_CASE("a weight of q4 that counts more is stored better") {
   const std::int64_t k = 32;
   const std::vector<float> rows = random_rows(k);
@@ -226,9 +295,10 @@ TEST_CASE("unpack_value finds every value in several panels") {
     std::vector<std::byte> data = first.data, scales = first.scales;
     data.insert(data.end(), second.data.begin(), second.data.end());
     scales.insert(scales.end(), second.scales.begin(), second.scales.end());
-    const double step = type == WeightType::q8   ? 17.0 / 127
-                        : type == WeightType::q4 ? 17.0 * 14 / 63
-                                                 : 0.125;  // bf16 from 16 on
+    const double step = type == WeightType::q8     ? 17.0 / 127
+                        : type == WeightType::q4   ? 17.0 * 14 / 63
+                        : type == WeightType::q4_1 ? 2 * 17.0 / 15
+                                                   : 0.125;  // bf16 from 16 on
     for (std::int64_t row = 0; row < 32; ++row) {
       for (std::int64_t column = 0; column < k; ++column) {
         const float expected =

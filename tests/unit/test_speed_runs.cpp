@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "tinyloop/backend.h"
+#include "tinyloop/measure/speed_block.h"
+#include "tinyloop/measure/speed_runs.h"
 #include "tinyloop/model/model_shape.h"
 #include "tinyloop/model/random_model.h"
 #include "tinyloop/schedule/prefill.h"
-#include "tinyloop/measure/speed_block.h"
-#include "tinyloop/measure/speed_runs.h"
 
 namespace tinyloop {
 namespace {
@@ -35,8 +35,8 @@ bool usable(std::span<const float> logits) {
 
 TEST_CASE("measured work gives finite logits with every type and mode") {
   const auto ops = make_ops("cpu", {.isa = "", .threads = 1});
-  for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
+                                WeightType::q4, WeightType::q4_1}) {
     const Model model = random_model(tiny(), type, 3);
     for (const KvMode mode : {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4}) {
       CAPTURE(name_of(type));

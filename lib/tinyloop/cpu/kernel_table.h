@@ -97,7 +97,7 @@ struct StoreTask {  // k and v of one head at one position into its tile
 
 struct KernelTable {
   MatmulKernels floats[3];     // f32, f16, bf16: by WeightType
-  MatmulKernels quantised[2];  // q8, q4
+  MatmulKernels quantised[3];  // q8, q4, q4_1: by WeightType
 
   int attention_rows;
   int (*attention_height)(int queries);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of q8 and q4 weights with rows quantised in groups of 32. Private to kernels.cpp.
+// Products of q8, q4 and q4_1 weights with rows quantised in groups of 32. Private to kernels.cpp.
 // y = fma(float(exact integer dot product of a group), w_scale * x_scale, y), groups in order,
-// starting at 0.
+// starting at 0. q4_1 adds to each group, after its products, what the minimum adds to all weights:
+// y = fma(float(sum of the row's integers), w_minimum * x_scale, y).
 #pragma once
 
 #include "tinyloop/cpu/f32x16.h"
@@ -113,6 +114,10 @@ void pack_quantised_rows(const PackTask& task) {
   }
 }
 
+// Bytes of the f16 scales, and minimums, of a group of a panel.
+template <typename Dot>
+constexpr std::ptrdiff_t kScaleBytes = (Dot::kMinimum ? 2 : 1) * kLanes * 2;
+
 template <typename Dot, int kRows, int kPanels, bool kFetch>
 TL_INLINE void multiply_quantised_tile(F32x16 (&acc)[kRows][kPanels], const Byte* x,
                                        const Byte* const (&w)[kPanels],
@@ -127,14 +132,16 @@ TL_INLINE void multiply_quantised_tile(F32x16 (&acc)[kRows][kPanels], const Byte
         for (std::ptrdiff_t line = 0; line < Dot::kGroupBytes; line += 64) {
           __builtin_prefetch(weights + groups_ahead * Dot::kGroupBytes + line);
         }
-        __builtin_prefetch(scales[p] + (g + groups_ahead) * kLanes * 2);
+        __builtin_prefetch(scales[p] + (g + groups_ahead) * kScaleBytes<Dot>);
       }
-      const F32x16 w_scale = load_f16(scales[p] + g * kLanes * 2);
+      const F32x16 w_scale = load_f16(scales[p] + g * kScaleBytes<Dot>);
       typename Dot::Part sums[kRows][Dot::kParts];
 #pragma GCC unroll 2
       for (int part = 0; part < Dot::kParts; ++part) {
 #pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) sums[r][part].start(load_i32(group + (9 * kRows + r) * 4));
+        for (int r = 0; r < kRows; ++r) {
+          sums[r][part].start(Dot::kMinimum ? 0 : load_i32(group + (9 * kRows + r) * 4));
+        }
 #pragma GCC unroll kQuadUnroll
         for (int i = 0; i < 4; ++i) {
           const Byte* x_low = group + i * kRows * 4;
@@ -150,8 +157,13 @@ TL_INLINE void multiply_quantised_tile(F32x16 (&acc)[kRows][kPanels], const Byte
       }
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        const F32x16 both = w_scale * broadcast(load_f32(group + (8 * kRows + r) * 4));
-        acc[r][p] = fma(Dot::total(sums[r]), both, acc[r][p]);
+        const F32x16 x_scale = broadcast(load_f32(group + (8 * kRows + r) * 4));
+        acc[r][p] = fma(Dot::total(sums[r]), w_scale * x_scale, acc[r][p]);
+        if constexpr (Dot::kMinimum) {
+          const F32x16 minimum = load_f16(scales[p] + g * kScaleBytes<Dot> + kLanes * 2);
+          const auto sum = static_cast<float>(load_i32(group + (9 * kRows + r) * 4));
+          acc[r][p] = fma(broadcast(sum), minimum * x_scale, acc[r][p]);
+        }
       }
     }
   }
@@ -186,7 +198,7 @@ template <typename Dot, int kRows, int kPanels, bool kFetch>
     const Byte* scales[kPanels];
     for (int p = 0; p < kPanels; ++p) {
       w[p] = block.data + (p * block.stride + g) * Dot::kGroupBytes;
-      scales[p] = task.scales + ((block.panel + p) * all + block.first + g) * kLanes * 2;
+      scales[p] = task.scales + ((block.panel + p) * all + block.first + g) * kScaleBytes<Dot>;
     }
     multiply_quantised_tile<Dot, kRows, kPanels, kFetch>(acc, x + g * kRows * kPackedGroupBytes, w,
                                                          scales, end - g, ahead);

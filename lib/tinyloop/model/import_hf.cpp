@@ -184,7 +184,7 @@ std::vector<Job> plan_jobs(const Source& source, const std::optional<WeightType>
     if (tensor.matrix && tensor.name != "exit_gate") {
       job.stored = type.value_or(job.kept);
       const bool through_all = tensor.name == "embedding" || tensor.name == "head";
-      if (through_all && job.stored == WeightType::q4) job.stored = WeightType::q8;
+      if (through_all && is_four_bits(job.stored)) job.stored = WeightType::q8;
     }
     jobs.push_back(std::move(job));
   }
@@ -224,6 +224,8 @@ float greatest_of(WeightType type) {
       return 65504.0f * 127.0f;
     case WeightType::q4:
       return 65504.0f * 55.0f;  // either end of the codebook reaches that far
+    case WeightType::q4_1:
+      return 65504.0f;  // of the minimum
     case WeightType::f32:
       break;
   }

@@ -28,7 +28,7 @@ struct ImportOptions {
   std::function<void(std::int64_t done, std::int64_t total)>
       progress;            // bytes of the source; may be empty
   std::string vocabulary;  // Vocabulary::serialize()'s bytes to store; empty: none
-  // What an error in a weight of q4 counts, by the name of the matrix (model_tensors): one number
+  // What an error in a weight of four bits counts, by the name of the matrix (model_tensors): one number
   // above 0 for each input. A matrix that is not there: all alike.
   std::map<std::string, std::vector<float>> input_weights;
 };
@@ -57,7 +57,7 @@ ModelConfig import_config(const std::string& folder, const std::optional<LoopedR
 // Converts FOLDER to the file OUT, which appears complete or not at all. Works a panel of rows at a
 // time: memory does not grow with the model. Missing, extra or wrongly shaped tensors, and values
 // that are not finite (or overflow the chosen type), throw Error(data) naming the tensor and the
-// file. Vectors (norms, biases) and the exit gate are stored in f32. With type q4 the embedding and
+// file. Vectors (norms, biases) and the exit gate are stored in f32. With a type of four bits the embedding and
 // the head are stored as q8, since every id passes through them.
 ImportReport import_checkpoint(const std::string& folder, const std::string& out,
                                const ImportOptions& options);

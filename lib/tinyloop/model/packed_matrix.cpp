@@ -4,6 +4,7 @@
 #include "tinyloop/model/packed_matrix.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "tinyloop/error.h"
 #include "tinyloop/model/codebook.h"
 #include "tinyloop/model/codebook_search.h"
+#include "tinyloop/model/minimum_search.h"
 #include "tinyloop/number_formats.h"
 
 namespace tinyloop {
@@ -25,7 +27,7 @@ struct TypeRow {
 
 constexpr TypeRow kTypes[] = {
     {WeightType::f32, "f32", 32}, {WeightType::f16, "f16", 16}, {WeightType::bf16, "bf16", 16},
-    {WeightType::q8, "q8", 8},    {WeightType::q4, "q4", 4},
+    {WeightType::q8, "q8", 8},    {WeightType::q4, "q4", 4},    {WeightType::q4_1, "q4_1", 4},
 };
 
 const TypeRow& row_of(WeightType type) { return kTypes[static_cast<std::size_t>(type)]; }
@@ -85,35 +87,42 @@ std::uint16_t pack_q8_group(std::span<const float> values, std::byte* data, std:
   return bits;
 }
 
-// The same for q4.
-std::uint16_t pack_q4_group(std::span<const float> values, std::span<const float> weights,
-                            std::byte* data, std::int64_t group, std::int64_t lane) {
-  const CodebookGroup packed = search_codebook_scale(values, weights);
+void store_nibbles(const std::array<std::uint8_t, 32>& nibbles, std::byte* data, std::int64_t group,
+                   std::int64_t lane) {
   for (std::int64_t e = 0; e < kGroup / 2; ++e) {
     const auto low = static_cast<std::size_t>(e), high = static_cast<std::size_t>(e + kGroup / 2);
-    data[q4_offset(group, lane, e)] =
-        static_cast<std::byte>(packed.nibbles[low] | (packed.nibbles[high] << 4));
+    data[q4_offset(group, lane, e)] = static_cast<std::byte>(nibbles[low] | (nibbles[high] << 4));
   }
-  return packed.scale;
 }
 
-// rows[16][k] to one panel of q8 or q4.
+// Where a group's f16 scale sits in a panel; a minimum follows kPanel scales later.
+std::int64_t scale_offset(WeightType type, std::int64_t group, std::int64_t lane) {
+  return ((type == WeightType::q4_1 ? 2 * group : group) * kPanel + lane) * 2;
+}
+
+// rows[16][k] to one panel of a quantised type.
 void pack_quantised(WeightType type, std::int64_t k, std::span<const float> rows, std::byte* data,
                     std::byte* scales, std::span<const float> weights) {
   for (std::int64_t group = 0; group < groups_of(k); ++group) {
     const std::int64_t first = group * kGroup;
     const auto count = static_cast<std::size_t>(std::min(kGroup, k - first));
+    const auto some =
+        weights.empty() ? weights : weights.subspan(static_cast<std::size_t>(first), count);
     for (std::int64_t lane = 0; lane < kPanel; ++lane) {
       const auto values = rows.subspan(static_cast<std::size_t>(lane * k + first), count);
-      std::uint16_t scale = 0;
+      std::byte* scale = scales + scale_offset(type, group, lane);
       if (type == WeightType::q8) {
-        scale = pack_q8_group(values, data, group, lane);
+        store(scale, pack_q8_group(values, data, group, lane));
+      } else if (type == WeightType::q4) {
+        const CodebookGroup packed = search_codebook_scale(values, some);
+        store_nibbles(packed.nibbles, data, group, lane);
+        store(scale, packed.scale);
       } else {
-        const auto some =
-            weights.empty() ? weights : weights.subspan(static_cast<std::size_t>(first), count);
-        scale = pack_q4_group(values, some, data, group, lane);
+        const MinimumGroup packed = search_minimum(values, some);
+        store_nibbles(packed.nibbles, data, group, lane);
+        store(scale, packed.scale);
+        store(scale + kPanel * 2, packed.minimum);
       }
-      store(scales + (group * kPanel + lane) * 2, scale);
     }
   }
 }
@@ -138,8 +147,9 @@ std::size_t packed_data_bytes(WeightType type, std::int64_t n, std::int64_t k) {
 }
 
 std::size_t packed_scale_bytes(WeightType type, std::int64_t n, std::int64_t k) {
-  return is_quantised(type) ? static_cast<std::size_t>(panels_of(n) * groups_of(k) * kPanel * 2)
-                            : 0;
+  if (!is_quantised(type)) return 0;
+  const std::int64_t numbers = type == WeightType::q4_1 ? 2 : 1;  // of a group and row
+  return static_cast<std::size_t>(panels_of(n) * groups_of(k) * numbers * kPanel * 2);
 }
 
 void pack_panel(WeightType type, std::int64_t k, std::span<const float> rows,
@@ -178,15 +188,18 @@ float unpack_value(WeightType type, std::int64_t k, std::span<const std::byte> d
     return type == WeightType::f16 ? half_to_float(bits) : bfloat_to_float(bits);
   }
   const std::int64_t group = panel * groups_of(k) + column / kGroup, e = column % kGroup;
-  const float scale =
-      half_to_float(load<std::uint16_t>(scales.data() + (group * kPanel + lane) * 2));
+  const std::byte* numbers = scales.data() + scale_offset(type, group, lane);
+  const float scale = half_to_float(load<std::uint16_t>(numbers));
   if (type == WeightType::q8) {
     return static_cast<float>(load<std::int8_t>(data.data() + q8_offset(group, lane, e))) * scale;
   }
   const auto pair =
       std::to_integer<std::int32_t>(data[static_cast<std::size_t>(q4_offset(group, lane, e))]);
   const std::int32_t nibble = e < kGroup / 2 ? pair & 15 : pair >> 4;
-  return static_cast<float>(kCodebook[nibble]) * scale;
+  if (type == WeightType::q4) return static_cast<float>(kCodebook[nibble]) * scale;
+  // The product is exact in float, so that the sum is rounded once.
+  return static_cast<float>(nibble) * scale +
+         half_to_float(load<std::uint16_t>(numbers + kPanel * 2));
 }
 
 }  // namespace tinyloop
