@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA device: memory on the GPU, operations as kernels and, for many rows, cuBLAS. Operations
-// are noted and begin at submit(), at the latest when something is downloaded. One object is used
-// by one thread at a time.
+// are recorded and start at submit(), at the latest when something is downloaded. One object is
+// used by one thread at a time.
 //
 // Few rows (up to kOwnRows) have one order of sums, whatever their number; many rows are rounded to
 // the weights' format and multiplied by cuBLAS, which promises the same bits for the same shape

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several kernels compute with: elements of rows and of packed matrices, exp, sums and maxima
-// of a warp. For .cu files only; nothing here knows an operation.
+// Shared by several kernels: elements of rows and of packed matrices, exp, sums and maxima
+// of a warp. For .cu files only; knows no operation.
 #pragma once
 
 #include "launch.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of packed weights with few rows, at the speed of reading the weights once. Many rows are
-// right but slow here: cuBLAS has them.
+// correct but slow here: cuBLAS multiplies those.
 //
 // The order of sums, the same for every number of rows: a lane adds up its own inputs in ascending
 // order by fma; the lanes of a warp that share an output are added by a fixed tree; then the four

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thin layer that the kernels are written against, and the only home of `#if`s about who
-// compiles them: nvcc for a device, or a host compiler for the emulator. No kernel, no memory.
+// The thin layer that the kernels are written against, and the only place with `#if`s for the
+// compiler: nvcc for a device, or a host compiler for the emulator. No kernel, no memory.
 //
 // Blocks are one-dimensional, a multiple of 32 threads; all lanes of a warp take part in every
 // exchange; shared memory is one dynamic piece. Floating point is what is written: fused where

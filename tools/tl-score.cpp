@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-score: how likely given sequences of token ids are, after one or several loop counts. See
+// tl-score: how likely given sequences of token ids are, at one or more loop counts. See
 // tl-score(1). Parses, calls the library, prints; what is computed lives in lib/.
 #include <fmt/format.h>
 
@@ -43,7 +43,7 @@ struct Result {
 
 std::string as_text(const Options& options, const TokenLine& line, const Result& result) {
   const Score& score = result.score;
-  // Files are told apart by their names where there are several.
+  // With several files, each line starts with the file's name.
   std::string text = options.input.files.size() > 1 ? line.file + "\t" : "";
   text += fmt::format(
       "{}\t{}\t{}\t{:.9g}\t{}", line.number, result.loops, score.log_probabilities.size(),
@@ -104,7 +104,7 @@ struct Reference {
 int score_lines(Options& options) {
   const bool arrays = !options.logits_path.empty() || !options.states_path.empty();
   if (arrays && options.loops.size() > 1) {
-    throw Error(ErrorKind::usage, "{} takes one loop count, --loops names {}",
+    throw Error(ErrorKind::usage, "{} allows only one loop count, but --loops has {}",
                 options.logits_path.empty() ? "--states" : "--logits", options.loops.size());
   }
   if (options.jsonl && !options.input.format_given()) options.input.format = "jsonl";
@@ -150,16 +150,16 @@ int score_lines(Options& options) {
                    std::vector<std::int64_t>{plans.front().loops, config.hidden});
     hooks.states = [&](std::span<const float> row) { states->append(row); };
   }
-  // Each number of loops has its working memory, one at a time its keys and values.
+  // Each loop count has its own working memory; keys and values exist for one at a time.
   MemoryNeed need;
-  const auto add_need = [&](const Model& used, const LoopPlan& plan, KvMode mode) {
-    const MemoryNeed one = memory_need(used, plan, mode, rows, rows, longest);
+  const auto add_need = [&](const Model& used, const LoopPlan& plan) {
+    const MemoryNeed one = memory_need(used, plan, rows, rows, longest);
     need = {one.weights, need.working + one.working, std::max(need.cache, one.cache)};
   };
-  for (const LoopPlan& plan : plans) add_need(model, plan, options.loop.kv_mode());
+  for (const LoopPlan& plan : plans) add_need(model, plan);
   if (reference) {
     const MemoryNeed own = std::exchange(need, {});
-    for (const LoopPlan& plan : reference->plans) add_need(reference->model, plan, KvMode::f32);
+    for (const LoopPlan& plan : reference->plans) add_need(reference->model, plan);
     need = {own.weights + need.weights, own.working + need.working, own.cache + need.cache};
   }
   check_memory(*ops, need);
@@ -176,13 +176,13 @@ int score_lines(Options& options) {
   for (const TokenLine& line : lines) {
     for (std::size_t i = 0; i < forwards.size(); ++i) {
       const LoopPlan& plan = forwards[i]->plan();
-      KvCache cache(*ops, plan, options.loop.kv_mode());
+      KvCache cache(*ops, plan);
       Result result{plan.loops, {}, {}};
       ScoreHooks with_reference = hooks;
       std::optional<KvCache> reference_cache;
       std::optional<ReferenceLogits> wanted;
       if (reference) {
-        reference_cache.emplace(*ops, reference->plans[i], KvMode::f32);
+        reference_cache.emplace(*ops, reference->plans[i]);
         wanted.emplace(*references[i], *reference_cache, line.ids, rows);
         result.agreement.emplace();
         with_reference.logits = [&](std::span<const float> row) {
@@ -212,7 +212,7 @@ int main(int argc, char** argv) {
   options.input.add(app);
   options.loop.add_without_loops(app);
   cli::add_numbers(app, "--loops", options.loops, 1, 1 << 20,
-                   "Numbers of loops; default: the model's own");
+                   "Loop counts; default: the model's own");
   app.add_flag("--per-token", options.per_token, "Also write each token's log-probability");
   app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");
   app.add_option("--logits", options.logits_path,

@@ -380,16 +380,16 @@ TEST_CASE("weights that do not fit are refused by name and leave nothing") {
       {"tensor " + down + " is missing", WeightType::f32, [&](HfModel& m) { m.remove(down); }},
       {"tensor lm_head.weight is missing", WeightType::f32,
        [&](HfModel& m) { m.remove("lm_head.weight"); }},
-      {"tensor model.layers.3.mlp.down_proj.weight: a model of family llama has no place for it "
+      {"tensor model.layers.3.mlp.down_proj.weight: a model of family llama has no such tensor "
        "(the configuration has 3 layers)",
        WeightType::f32,
        [&](HfModel& m) {
          m.tensor("model.layers.3.mlp.down_proj.weight").shape = {20, 36};
        }},
-      {"tensor model.layers.0.self_attn.q_proj.bias: a model of family llama has no place",
+      {"tensor model.layers.0.self_attn.q_proj.bias: a model of family llama has no such tensor",
        WeightType::f32,
        [&](HfModel& m) { m.tensor("model.layers.0.self_attn.q_proj.bias").shape = {24}; }},
-      {"tensor " + down + ": its shape is [36, 20], the configuration needs [20, 36]",
+      {"tensor " + down + ": its shape is [36, 20], but the configuration needs [20, 36]",
        WeightType::f32,
        [&](HfModel& m) {
          m.tensor(down).shape = {36, 20};
@@ -472,7 +472,7 @@ TEST_CASE("a full disk, a stopped run or a place that cannot be written leave no
               "no/m.tinyloop: No such file");
   CHECK_ERROR(import_checkpoint(folder.file("hf"), folder.path(), {}), io, "Is a directory");
   CHECK_ERROR(import_checkpoint(folder.file("hf"), folder.file("hf/model.safetensors"), {}), usage,
-              "one of the files to convert");
+              "the output is also an input");
   CHECK(entries_in(folder.path()) == 2);
   CHECK(entries_in(folder.file("hf")) == 2);
 }

@@ -28,7 +28,7 @@ ModelConfig small_config() {
   config.context = 64;
   config.prelude_layers = config.core_layers = config.coda_layers = 1;
   config.default_loops = config.trained_loops = 2;
-  config.greatest_loops = 8;
+  config.max_loops = 8;
   config.block = BlockKind::sandwich_post;
   config.qk_bias = config.qk_norm = true;
   config.injection = Injection::concat;
@@ -325,21 +325,22 @@ TEST_CASE("what does not fit the configuration is refused by name") {
       {"tensor layers.1.down is missing",
        [&](Plans& p, Metadata&) { plan(p, "layers.1.down").name = "layers.1.dawn"; }},
       {"tensor head.scales is missing", [](Plans& p, Metadata&) { p.pop_back(); }},
-      {"tensor more: the configuration has no place for it",
+      {"tensor more: not part of the configuration",
        [](Plans& p, Metadata&) {
          p.push_back({"more", TensorType::f32, {1}});
        }},
-      {"tensor final_norm: type F16 is not one it may have",
+      {"tensor final_norm: type F16 is not allowed",
        [&](Plans& p, Metadata&) { plan(p, "final_norm").type = TensorType::f16; }},
-      {"tensor exit_gate: type BF16 is not one it may have",
+      {"tensor exit_gate: type BF16 is not allowed",
        [&](Plans& p, Metadata&) { plan(p, "exit_gate").type = TensorType::bf16; }},
-      {"tensor adapter: type I32 is not one it may have",
+      {"tensor adapter: type I32 is not allowed",
        [&](Plans& p, Metadata&) { plan(p, "adapter").type = TensorType::i32; }},
-      {"tensor head.scales: is BF16 [2, 1, 16], the configuration needs F16 [2, 1, 16]",
+      {"tensor head.scales: is BF16 [2, 1, 16], but the configuration needs F16 [2, 1, 16]",
        [&](Plans& p, Metadata&) { plan(p, "head.scales").type = TensorType::bf16; }},
-      {"tensor layers.0.qkv: is I8 [2, 2, 8, 16, 4], the configuration needs I8 [2, 1, 8, 16, 4]",
+      {"tensor layers.0.qkv: is I8 [2, 2, 8, 16, 4], but the configuration needs I8 [2, 1, 8, 16, "
+       "4]",
        [&](Plans& p, Metadata&) { plan(p, "layers.0.qkv").shape[1] = 2; }},
-      {"tensor layers.0.norm1: is F32 [11], the configuration needs F32 [10]",
+      {"tensor layers.0.norm1: is F32 [11], but the configuration needs F32 [10]",
        [&](Plans& p, Metadata&) { plan(p, "layers.0.norm1").shape = {11}; }},
       {"is out of order", [&](Plans& p, Metadata&) { std::swap(p[2], p[3]); }},
   };

@@ -23,7 +23,7 @@ ModelConfig odd_config() {
   config.head_dim = 4;
   config.context = 64;
   config.prelude_layers = config.core_layers = config.coda_layers = 1;
-  config.greatest_loops = 8;
+  config.max_loops = 8;
   config.block = BlockKind::sandwich_post;
   config.qk_bias = config.qk_norm = true;
   config.injection = Injection::concat;

@@ -9,7 +9,7 @@
 
 #include "tinyloop/error.h"
 #include "tinyloop/random.h"
-#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/prompt/prefill.h"
 
 namespace tinyloop {
 namespace {

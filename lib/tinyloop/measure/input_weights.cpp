@@ -12,7 +12,7 @@
 #include "tinyloop/error.h"
 #include "tinyloop/kv/kv_cache.h"
 #include "tinyloop/random.h"
-#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/prompt/prefill.h"
 
 namespace tinyloop {
 namespace {
@@ -155,12 +155,12 @@ std::map<std::string, std::vector<float>> input_weights(
   constexpr std::int64_t kMostRows = 256;
   const auto rows = static_cast<std::int32_t>(std::min(longest, kMostRows));
   const LoopPlan plan = make_loop_plan(config, 0, 0);
-  check_memory(ops, memory_need(model, plan, KvMode::f16, rows, rows, longest));
+  check_memory(ops, memory_need(model, plan, rows, rows, longest));
   LookingOn looking(ops);
   {
     Forward forward(model, looking, plan, InitialStates::parse("", config), rows, rows);
     for (const std::vector<TokenId>& ids : sequences) {
-      KvCache cache(looking, plan, KvMode::f16);
+      KvCache cache(looking, plan);
       prefill(forward, cache, ids, rows);
     }
   }

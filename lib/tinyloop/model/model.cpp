@@ -71,8 +71,8 @@ const std::string& metadata_of(const TensorFile& file, const std::string& key) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end()) {
     throw Error(ErrorKind::data,
-                "{}: is not a whole .tinyloop file: '{}' is missing in its metadata", file.path(),
-                key);
+                "{}: is an incomplete .tinyloop file: '{}' is missing from its metadata",
+                file.path(), key);
   }
   return found->second;
 }
@@ -109,17 +109,17 @@ std::vector<StoredTensor> check_tensors(const TensorFile& file, const ModelConfi
     const std::optional<WeightType> type = weight_type(view, file.find(tensor.name + ".scales"));
     const bool only_f32 = !tensor.matrix || tensor.name == "exit_gate";
     if (!type || (only_f32 && *type != WeightType::f32)) {
-      throw Error(ErrorKind::data, "{}: tensor {}: type {} is not one it may have", file.path(),
+      throw Error(ErrorKind::data, "{}: tensor {}: type {} is not allowed", file.path(),
                   tensor.name, safetensors_name(view.type));
     }
     refuse_linear_q4(file, view);
     for (TensorPlan& plan : stored_tensors(tensor, *type)) {
       const TensorView& part = file.at(plan.name);
       if (part.type != plan.type || part.shape != plan.shape) {
-        throw Error(ErrorKind::data, "{}: tensor {}: is {} [{}], the configuration needs {} [{}]",
-                    file.path(), plan.name, safetensors_name(part.type),
-                    fmt::join(part.shape, ", "), safetensors_name(plan.type),
-                    fmt::join(plan.shape, ", "));
+        throw Error(ErrorKind::data,
+                    "{}: tensor {}: is {} [{}], but the configuration needs {} [{}]", file.path(),
+                    plan.name, safetensors_name(part.type), fmt::join(part.shape, ", "),
+                    safetensors_name(plan.type), fmt::join(plan.shape, ", "));
       }
       names.insert(part.name);
       stored.push_back({std::move(plan), {}});
@@ -133,8 +133,8 @@ std::vector<StoredTensor> check_tensors(const TensorFile& file, const ModelConfi
     }
     if (is_vocabulary(tensor) && at == stored.size()) continue;
     if (!names.contains(tensor.name)) {
-      throw Error(ErrorKind::data, "{}: tensor {}: the configuration has no place for it",
-                  file.path(), tensor.name);
+      throw Error(ErrorKind::data, "{}: tensor {}: not part of the configuration", file.path(),
+                  tensor.name);
     }
     if (tensor.name != stored[at++].plan.name) {
       throw Error(ErrorKind::data, "{}: tensor {}: is out of order", file.path(), tensor.name);
@@ -155,14 +155,14 @@ void read_hashes(std::string_view text, std::vector<StoredTensor>& stored, std::
     const std::string_view hash = text.substr(std::min(name.size() + 1, text.size()), kHashDigits);
     if (name != tensor.plan.name || hash.size() != kHashDigits || text[name.size()] != ':' ||
         !std::all_of(hash.begin(), hash.end(), is_digit)) {
-      throw Error(ErrorKind::data, "{}: tensor {}: its hash is missing in the metadata", where,
+      throw Error(ErrorKind::data, "{}: tensor {}: its hash is missing from the metadata", where,
                   tensor.plan.name);
     }
     tensor.hash = hash;
     text.remove_prefix(name.size() + 1 + kHashDigits);
     if (text.starts_with(' ')) text.remove_prefix(1);
   }
-  if (!text.empty()) throw Error(ErrorKind::data, "{}: the metadata hold too many hashes", where);
+  if (!text.empty()) throw Error(ErrorKind::data, "{}: the metadata has too many hashes", where);
 }
 
 // Where a layer's tensor goes, by the last part of its name.
@@ -190,7 +190,7 @@ Model Model::open(const std::string& path) {
   read_hashes(metadata_of(file, "hashes"), model.stored_, path);
   model.fingerprint_ = metadata_of(file, "fingerprint");
   if (model.fingerprint_ != model_fingerprint(config_json, model.stored_)) {
-    throw Error(ErrorKind::data, "{}: has been altered: its fingerprint does not fit its header",
+    throw Error(ErrorKind::data, "{}: has been altered: its fingerprint does not match its header",
                 path);
   }
   if (const TensorView* vocabulary = file.find(kVocabularyTensor)) {
@@ -262,20 +262,19 @@ void Model::verify() const {
   for (const StoredTensor& tensor : stored_) {
     const std::span<const std::byte> bytes = file_->at(tensor.plan.name).bytes;
     if (hash_text(XXH3_128bits(bytes.data(), bytes.size())) != tensor.hash) {
-      throw Error(ErrorKind::data, "{}: tensor {}: has been altered: its hash is another one",
-                  path(), tensor.plan.name);
+      throw Error(ErrorKind::data, "{}: tensor {}: has been altered: its hash differs", path(),
+                  tensor.plan.name);
     }
   }
   if (!vocabulary_.empty() && hash_text(XXH3_128bits(vocabulary_.data(), vocabulary_.size())) !=
                                   metadata_of(*file_, std::string(kVocabularyTensor))) {
-    throw Error(ErrorKind::data, "{}: the vocabulary has been altered: its hash is another one",
-                path());
+    throw Error(ErrorKind::data, "{}: the vocabulary has been altered: its hash differs", path());
   }
   for (const TensorView& tensor : file_->tensors()) {
     const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
     if (is_padding(tensor) && !std::all_of(tensor.bytes.begin(), tensor.bytes.end(), is_zero)) {
-      throw Error(ErrorKind::data, "{}: tensor {}: has been altered: padding is zero", path(),
-                  tensor.name);
+      throw Error(ErrorKind::data, "{}: tensor {}: has been altered: its padding is not zero",
+                  path(), tensor.name);
     }
   }
 }

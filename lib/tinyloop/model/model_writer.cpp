@@ -119,8 +119,17 @@ ModelWriter::Panel ModelWriter::append_panel(std::span<const float> rows,
   state.data.resize(packed_data_bytes(type, kPanel, tensor.k));
   state.scales.resize(packed_scale_bytes(type, kPanel, tensor.k));
   pack_panel(type, tensor.k, rows, state.data, state.scales, weights);
-  state.append(state.data);
-  state.all_scales.insert(state.all_scales.end(), state.scales.begin(), state.scales.end());
+  return append_packed(state.data, state.scales);
+}
+
+ModelWriter::Panel ModelWriter::append_packed(std::span<const std::byte> data,
+                                              std::span<const std::byte> scales) {
+  State& state = *state_;
+  const ModelTensor& tensor = state.tensors[state.current];
+  const WeightType type = state.types[state.current];
+  assert(tensor.matrix && data.size() == packed_data_bytes(type, kPanel, tensor.k));
+  state.append(data);
+  state.all_scales.insert(state.all_scales.end(), scales.begin(), scales.end());
   if (++state.panel == panels_of(tensor.n)) {
     state.end_stored();
     if (is_quantised(type)) {
@@ -131,7 +140,7 @@ ModelWriter::Panel ModelWriter::append_panel(std::span<const float> rows,
     state.panel = 0;
     ++state.current;
   }
-  return {state.data, state.scales};
+  return {data, scales};
 }
 
 void ModelWriter::append_vector(std::span<const float> values) {

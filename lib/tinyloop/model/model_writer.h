@@ -31,12 +31,13 @@ class ModelWriter {
   WeightType next_type() const;
 
   // Appends one panel of the next matrix: 16 rows [16][k] of finite floats, absent rows zero.
-  // `weights` as in pack_panel. Returns the packed panel, valid until the next call, for whoever
-  // wants to compare.
+  // Returns the packed panel, valid until the next call, for whoever wants to compare.
   struct Panel {
     std::span<const std::byte> data, scales;
   };
   Panel append_panel(std::span<const float> rows, std::span<const float> weights = {});
+  // The same for a panel that the caller has packed, of exactly one panel's bytes.
+  Panel append_packed(std::span<const std::byte> data, std::span<const std::byte> scales);
   // Appends the next vector as a whole.
   void append_vector(std::span<const float> values);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder's steps are done once for each token; what is left for a text is its beginning and
-// characters of several tokens.
+// The decoder's steps are done once for each token; per text only its start and
+// characters of several tokens remain.
 #include "tinyloop/text/detokenizer.h"
 
 #include <string_view>

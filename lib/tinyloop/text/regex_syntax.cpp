@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Translates Oniguruma's syntax into PCRE2's: spaces, digits and words as Unicode defines them,
-// scripts without their extensions, line beginnings and ends. Refuses by name what it does not
-// know, for a different reading would give other ids without a word.
+// scripts without their extensions, line beginnings and ends. Refuses unknown syntax by
+// name, since a different interpretation would silently give other ids.
 #include <algorithm>
 #include <array>
 
