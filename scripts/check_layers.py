@@ -18,7 +18,7 @@ TOP_HEADERS = ('error.h', 'token.h', 'random.h', 'number_formats.h', 'parse_numb
 POOL_SEES = ('files/', 'kv/snapshot.h', 'kv/cache_identity.h', 'pool/')
 # The implementations of device/ops.h may include what ops.h itself may include, and their own folder.
 BACKENDS = ('cpu', 'cuda')
-UP_TO_OPS = ('files/', 'model/packed_matrix.h', 'device/')
+UP_TO_OPS = ('files/', 'model/codebook.h', 'model/packed_matrix.h', 'device/')
 # The one module that knows the backends, and its header.
 SELECTOR = 'lib/tinyloop/backend.cpp'
 SELECTOR_HEADER = 'backend.h'

@@ -418,7 +418,7 @@ int main(int argc, char** argv) {
     };
   };
   cli::add_list(app, "--dtype", options.types, "TYPE,...",
-                "Types of the random weights: f32, f16, bf16, q8, q4; default: f16",
+                "Types of the random weights: f32, f16, bf16, q8, q4, q4_1; default: f16",
                 by_name(parse_weight_type));
   cli::add_list(app, "--kv", options.kv, "MODE,...",
                 "How keys and values are stored: f32, f16, int8, int4, h16, h8, h4; default: f16",

@@ -3,6 +3,7 @@
 // loss. See tl-convert(1). Parses, calls the library, prints; families and formats are known in
 // lib/model.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -17,9 +18,12 @@
 #include "options.h"
 #include "progress.h"
 #include "streams.h"
+#include "tinyloop/backend.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/gguf_file.h"
 #include "tinyloop/files/json_object.h"
+#include "tinyloop/files/token_files.h"
+#include "tinyloop/measure/input_weights.h"
 #include "tinyloop/model/import_gguf.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/parse_number.h"
@@ -32,7 +36,7 @@ using namespace tinyloop;
 
 struct Options {
   std::string source, out;
-  std::string dtype = "keep";
+  std::string dtype = "keep", calibrate = "random";
   std::optional<std::string> loop_layers;
   LoopedRange looped;
   bool json = false;
@@ -61,6 +65,26 @@ void parse_range(std::string_view text, LoopedRange& range) {
   throw Error(ErrorKind::usage, "--loop-layers '{}': must be FIRST:LAST, such as 8:15", text);
 }
 
+// What the model read for the weights of four bits.
+struct Calibration {
+  std::string source;
+  std::int64_t ids = 0;
+};
+
+// Bits that a weight takes, scales included, the mean over all matrices.
+double bits_per_weight(const ImportReport& report) {
+  double bits = 0.0, weights = 0.0;
+  for (const ConversionError& error : report.errors) {
+    const WeightType type = parse_weight_type(error.type);
+    const auto bytes = static_cast<double>(packed_data_bytes(type, kPanel, kGroup) +
+                                           packed_scale_bytes(type, kPanel, kGroup));
+    const auto elements = static_cast<double>(error.elements);
+    bits += elements * bytes * 8.0 / static_cast<double>(kPanel * kGroup);
+    weights += elements;
+  }
+  return bits / weights;
+}
+
 std::int64_t parameters_of(const ModelConfig& config) {
   std::int64_t parameters = 0;
   for (const ModelTensor& tensor : model_tensors(config)) {
@@ -69,7 +93,7 @@ std::int64_t parameters_of(const ModelConfig& config) {
   return parameters;
 }
 
-std::string as_json(const ImportReport& report) {
+std::string as_json(const ImportReport& report, const std::optional<Calibration>& calibration) {
   const ModelConfig& config = report.config;
   std::vector<JsonObject> errors;
   for (const ConversionError& error : report.errors) {
@@ -92,11 +116,17 @@ std::string as_json(const ImportReport& report) {
       .add("source_bytes", report.source_bytes)
       .add("file_bytes", report.file_bytes)
       .add("fingerprint", report.fingerprint)
-      .add_array("errors", errors);
+      .add("bits_per_weight", bits_per_weight(report));
+  if (calibration) {
+    JsonObject read;
+    read.add("source", calibration->source).add("ids", calibration->ids);
+    object.add("calibration", read);
+  }
+  object.add_array("errors", errors);
   return object.line();
 }
 
-std::string as_text(const ImportReport& report) {
+std::string as_text(const ImportReport& report, const std::optional<Calibration>& calibration) {
   const ModelConfig& config = report.config;
   std::string text = fmt::format(
       "family       {}\n"
@@ -105,12 +135,15 @@ std::string as_text(const ImportReport& report) {
       "parameters   {}\n"
       "bytes        {} read, {} written\n"
       "fingerprint  {}\n"
-      "\n"
+      "bits         {:.4g} per weight\n"
+      "{}\n"
       "{:<12} {:<5} {:>13} {:>13} {:>12}\n",
       config.family, config.prelude_layers, config.core_layers, config.coda_layers,
       config.default_loops, config.trained_loops, config.max_loops, parameters_of(config),
-      report.source_bytes, report.file_bytes, report.fingerprint, "tensors", "type", "error, rms",
-      "error, max", "elements");
+      report.source_bytes, report.file_bytes, report.fingerprint, bits_per_weight(report),
+      calibration ? fmt::format("calibration  {} ids, {}\n", calibration->ids, calibration->source)
+                  : "",
+      "tensors", "type", "error, rms", "error, max", "elements");
   for (const ConversionError& error : report.errors) {
     text +=
         fmt::format("{:<12} {:<5} {:>11.4g} % {:>11.4g} % {:>12}\n", error.tensor_class, error.type,
@@ -142,12 +175,52 @@ std::optional<Vocabulary> vocabulary_of(const std::string& source, bool is_folde
   return {};
 }
 
+ImportReport import_model(const Options& options, bool is_gguf, const std::string& out,
+                          const ImportOptions& request) {
+  return is_gguf ? import_gguf(options.source, out, request)
+                 : import_checkpoint(options.source, out, request);
+}
+
+std::vector<std::vector<TokenId>> calibration_text(const std::string& source,
+                                                   const ModelConfig& config) {
+  constexpr std::int64_t kRandomIds = 256;
+  if (source == "random") return {random_text(config, kRandomIds)};
+  std::vector<std::vector<TokenId>> text;
+  cli::InputOptions input;
+  input.files = {source};
+  for (TokenLine& line : input.read_all({config.vocab, config.context})) {
+    text.push_back(std::move(line.ids));
+  }
+  return text;
+}
+
+// Has the model, in eight bits, read a text to learn which inputs of its matrices are large.
+Calibration calibrate(const Options& options, bool is_gguf, const ModelConfig& config,
+                      ImportOptions& request) {
+  const auto text = calibration_text(options.calibrate, config);
+  const std::string path = fmt::format("{}.calibration.{}", options.out, ::getpid());
+  ImportOptions eight_bits = request;
+  eight_bits.type = WeightType::q8;
+  import_model(options, is_gguf, path, eight_bits);
+  const Model model = Model::open(path);
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);  // what is mapped stays readable
+  const auto ops = make_ops("cpu", {});
+  request.input_weights = input_weights(model, *ops, text);
+  Calibration calibration{options.calibrate, 0};
+  for (const std::vector<TokenId>& ids : text) calibration.ids += std::ssize(ids);
+  return calibration;
+}
+
 int convert(Options& options) {
   std::error_code unreadable;  // the import tells
   const bool is_folder = std::filesystem::is_directory(options.source, unreadable);
   if (!is_folder) cli::add_source(options.source);
   for (const auto& entry : std::filesystem::directory_iterator(options.source, unreadable)) {
     cli::add_source(entry.path().string());
+  }
+  if (options.calibrate != "random" && options.calibrate != "none") {
+    cli::add_source(options.calibrate);
   }
   cli::check_outputs({{"OUT", options.out, true}, {"the report", "-"}});
   ImportOptions request;
@@ -172,10 +245,13 @@ int convert(Options& options) {
   };
   catch_signals();
   try {
-    const ImportReport report = is_gguf ? import_gguf(options.source, options.out, request)
-                                        : import_checkpoint(options.source, options.out, request);
+    std::optional<Calibration> calibration;
+    if (request.type && is_four_bits(*request.type) && options.calibrate != "none") {
+      calibration = calibrate(options, is_gguf, config, request);
+    }
+    const ImportReport report = import_model(options, is_gguf, options.out, request);
     for (const std::string& warning : report.warnings) cli::warn(warning);
-    cli::print(options.json ? as_json(report) : as_text(report));
+    cli::print(options.json ? as_json(report, calibration) : as_text(report, calibration));
   } catch (const Interrupted&) {
     std::signal(stop_signal, SIG_DFL);
     std::raise(stop_signal);
@@ -194,8 +270,14 @@ int main(int argc, char** argv) {
       ->required();
   app.add_option("OUT", options.out, "The .tinyloop file to write")->required();
   app.add_option("--dtype", options.dtype, "How to store the weights")
-      ->check(CLI::IsMember({"keep", "f32", "f16", "bf16", "q8", "q4"}))
+      ->check(CLI::IsMember({"keep", "f32", "f16", "bf16", "q8", "q4", "q4_1"}))
       ->capture_default_str();
+  CLI::Option* calibrated =
+      app.add_option("--calibrate", options.calibrate,
+                     "With q4 and q4_1: token ids that the model reads to tell which errors "
+                     "matter; random: 256 of them; none: no reading")
+          ->type_name("FILE|random|none")
+          ->capture_default_str();
   CLI::Option* range =
       app.add_option("--loop-layers", options.loop_layers,
                      "Loop layers FIRST to LAST (from 0, inclusive) of a plain model")
@@ -213,5 +295,10 @@ int main(int argc, char** argv) {
       ->needs(range)
       ->capture_default_str();
   app.add_flag("--json", options.json, "Write the report as one JSON object");
-  return cli::run(app, argc, argv, [&] { return convert(options); });
+  return cli::run(app, argc, argv, [&] {
+    if (calibrated->count() > 0 && options.dtype != "q4" && options.dtype != "q4_1") {
+      throw Error(ErrorKind::usage, "--calibrate is for --dtype q4 and q4_1");
+    }
+    return convert(options);
+  });
 }

@@ -13,7 +13,7 @@ namespace tinyloop {
 std::array<std::uint32_t, 4> philox(std::uint64_t key, std::array<std::uint32_t, 4> counter);
 
 // What a random number is for; the fourth counter word, so that uses never share noise.
-enum class NoiseUse : std::uint32_t { sampling = 1, initial_state = 2, weights = 3 };
+enum class NoiseUse : std::uint32_t { sampling = 1, initial_state = 2, weights = 3, calibration = 4 };
 
 // Natural logarithm and exponential in double from plain IEEE operations only (no libm, whose last bit differs
 // between versions). Relative error below 1e-15. exact_log: x > 0, normal. exact_exp: 0 below -708, clamped above 709.

@@ -101,8 +101,8 @@ TEST_CASE("few rows: chunks, the order of work and graphs do not change a bit") 
 }
 
 TEST_CASE("many rows go through cuBLAS, close to the CPU and repeatable") {
-  for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
+                                WeightType::q4, WeightType::q4_1}) {
     const Model model = tiny(TinyModel::ouro, type);
     CAPTURE(model.path());
     const std::vector<TokenId> ids = random_ids(8, 40, model.config().vocab);

@@ -191,7 +191,7 @@ TEST_CASE("engine and reference agree for every weight type") {
   const TemporaryFolder folder;
   for (const TinyModel which : all_tiny_models()) {
     for (const WeightType type :
-         {WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+         {WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4, WeightType::q4_1}) {
       if (which == TinyModel::nan && is_quantised(type)) continue;
       INFO(name_of(which) << " " << name_of(type));
       const Model model = Model::open(write_tiny_model(folder.path(), which, type));

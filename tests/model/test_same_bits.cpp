@@ -20,8 +20,8 @@ constexpr std::size_t kPrompt = 40, kLength = 46;
 
 constexpr StorageMode kModes[] = {StorageMode::f32, StorageMode::f16, StorageMode::int8,
                                   StorageMode::int4};
-constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
-                                 WeightType::q4};
+constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16,
+                                 WeightType::q8,  WeightType::q4,  WeightType::q4_1};
 
 std::vector<TinyModel> finite_models() {
   std::vector<TinyModel> models = all_tiny_models();

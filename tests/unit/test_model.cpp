@@ -84,20 +84,23 @@ void check_matrix(const WeightView& view, const std::string& name, WeightType ty
   CHECK(reinterpret_cast<std::uintptr_t>(view.data.data()) % 64 == 0);
   CHECK(view.data.size() == packed_data_bytes(type, n, k));
   CHECK(view.scales.size() == packed_scale_bytes(type, n, k));
-  // Of values below 1: f16 has 11 bits, bf16 has 8, a group of q8 or q4 has steps of at most 1/127
-  // and 1/7.
-  const std::map<WeightType, float> bounds = {{WeightType::f32, 0.0f},
-                                              {WeightType::f16, 0x1p-12f},
-                                              {WeightType::bf16, 0x1p-9f},
-                                              {WeightType::q8, 0.501f / 127},
-                                              {WeightType::q4, 0.501f / 7}};
+  // Of values below 1: f16 has 11 bits, bf16 has 8, a group of q8 has steps of at most 1/127; those
+  // of four bits are as good as their sum of squares.
+  const std::map<WeightType, float> bounds = {
+      {WeightType::f32, 0.0f},        {WeightType::f16, 0x1p-12f}, {WeightType::bf16, 0x1p-9f},
+      {WeightType::q8, 0.501f / 127}, {WeightType::q4, 0.35f},     {WeightType::q4_1, 0.35f}};
   float worst = 0.0f;
+  double errors = 0.0, squares = 0.0;
   for (std::int64_t row = 0; row < n; ++row) {
     for (std::int64_t i = 0; i < k; ++i) {
       const float stored = unpack_value(type, k, view.data, view.scales, row, i);
-      worst = std::max(worst, std::fabs(stored - value_of(name, row, i)));
+      const float error = std::fabs(stored - value_of(name, row, i));
+      worst = std::max(worst, error);
+      errors += static_cast<double>(error) * static_cast<double>(error);
+      squares += std::pow(static_cast<double>(value_of(name, row, i)), 2);
     }
   }
+  CHECK(errors < 0.12 * 0.12 * squares);
   CHECK(worst <= bounds.at(type));
   CHECK((type == WeightType::f32) == (worst == 0.0f));
 }
@@ -115,8 +118,8 @@ TEST_CASE("a model of each weight type comes back as it was written") {
   const TemporaryFolder folder;
   const std::string path = folder.file("m.tinyloop");
   const ModelConfig config = small_config();
-  for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
+                                WeightType::q4, WeightType::q4_1}) {
     CAPTURE(name_of(type));
     const std::string fingerprint = write_model(path, config, type);
     const Model model = Model::open(path);
@@ -186,6 +189,28 @@ TEST_CASE("the fingerprint tells configurations, weights and types apart") {
   CHECK(write_model(folder.file("m"), config, WeightType::bf16) != base);
   config.rope_theta = 20000.0;
   CHECK(write_model(folder.file("m"), config, WeightType::f16) != base);
+}
+
+TEST_CASE("a file of the former q4 is refused by that name") {
+  const TemporaryFolder folder;
+  write_model(folder.file("m"), small_config(), WeightType::q4);
+  const std::string now = read_file(folder.file("m"));
+  std::uint64_t size = 0;
+  std::memcpy(&size, now.data(), 8);
+  std::string header = now.substr(8, size);
+  // Matrices of the former one had a dimension more.
+  const std::string shape = "4,64]", former = "4,16,4]";
+  for (std::size_t at = 0; (at = header.find(shape, at)) != std::string::npos;) {
+    header.replace(at, shape.size(), former);
+  }
+  REQUIRE(header.find(former) != std::string::npos);
+  header.resize((header.size() + 63) / 64 * 64, ' ');
+  const std::uint64_t other_size = header.size();
+  std::string other(8, '\0');
+  std::memcpy(other.data(), &other_size, 8);
+  write_file(folder.file("former"), other + header + now.substr(8 + size));
+  CHECK_ERROR(Model::open(folder.file("former")), data,
+              "tensor embedding: is of the former type q4");
 }
 
 TEST_CASE("no file that differs in one byte, or is cut short, passes") {

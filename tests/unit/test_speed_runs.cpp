@@ -35,8 +35,8 @@ bool usable(std::span<const float> logits) {
 
 TEST_CASE("measured work gives finite logits with every type and mode") {
   const auto ops = make_ops("cpu", {.isa = "", .threads = 1});
-  for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
+                                WeightType::q4, WeightType::q4_1}) {
     const Model model = random_model(tiny(), type, 3);
     for (const StorageMode mode : {StorageMode::f32, StorageMode::f16, StorageMode::int8,
                                    StorageMode::int4, StorageMode::h8}) {

@@ -122,9 +122,10 @@ class Ops {
   // y[r] = x[r] * (1 / sqrt(mean(x[r]^2) + eps)) * weight, RMS norm (arXiv 1910.07467); y may be x.
   // Squares are summed in 16 lanes (lane = column % 16) by fma in column order, then the lanes by a fixed tree.
   virtual void rms_norm(Rows y, Rows x, DevicePtr weight, std::int64_t rows, std::int64_t width, float eps) = 0;
-  // y[r][0..n) = x[r][0..k) * W^T. f32, f16, bf16: a chain of fma over k, starting at 0. q8, q4: x is quantised per row and group of 32
+  // y[r][0..n) = x[r][0..k) * W^T. f32, f16, bf16: a chain of fma over k, starting at 0. q8, q4, q4_1: x is quantised per row and group of 32
   // (scale = greatest magnitude / 127, q = round-to-nearest-even(x * (127 / greatest))), dot products inside a group
-  // are exact integers, groups are added in order: y = fma(float(sum), w_scale * x_scale, y). y must not overlap x.
+  // are exact integers, groups are added in order: y = fma(float(sum), w_scale * x_scale, y), and in q4_1 then
+  // y = fma(float(sum of the q of x), w_minimum * x_scale, y). y must not overlap x.
   virtual void matmul(Rows y, Rows x, const Matrix& w, std::int64_t rows) = 0;
   // out[r][0..width) = silu(gate_up[r][0..width)) * gate_up[r][width..2 width), silu(x) = x / (1 + exp(-x))
   virtual void gated_silu(Rows out, Rows gate_up, std::int64_t rows, std::int64_t width) = 0;

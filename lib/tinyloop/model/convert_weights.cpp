@@ -57,7 +57,9 @@ float greatest_of(WeightType type) {
     case WeightType::q8:
       return 65504.0f * 127.0f;
     case WeightType::q4:
-      return 65504.0f * 7.0f;
+      return 65504.0f * 55.0f;  // either end of the codebook reaches that far
+    case WeightType::q4_1:
+      return 65504.0f;  // of the minimum
     case WeightType::f32:
       break;
   }
@@ -170,7 +172,11 @@ class Converter {
   ModelWriter::Panel append(const WeightJob& job,
                             std::span<const std::span<const std::byte>> as_it_is) {
     const auto given = [](std::span<const std::byte> row) { return !row.empty(); };
-    if (std::none_of(as_it_is.begin(), as_it_is.end(), given)) return writer_.append_panel(rows_);
+    if (std::none_of(as_it_is.begin(), as_it_is.end(), given)) {
+      const auto weights = options_.input_weights.find(job.tensor.name);
+      if (weights == options_.input_weights.end()) return writer_.append_panel(rows_);
+      return writer_.append_panel(rows_, weights->second);
+    }
     const std::int64_t k = job.tensor.k;
     data_.resize(packed_data_bytes(job.stored, kPanel, k));
     scales_.resize(packed_scale_bytes(job.stored, kPanel, k));
@@ -229,7 +235,7 @@ void choose_type(WeightJob& job, const std::optional<WeightType>& type) {
     const bool alike = all([&](BlockType part) { return kept_type(part) == kept; });
     job.stored = type.value_or(alike ? kept : WeightType::f32);
     const bool through_all = job.tensor.name == "embedding" || job.tensor.name == "head";
-    if (through_all && job.stored == WeightType::q4) job.stored = WeightType::q8;
+    if (through_all && is_four_bits(job.stored)) job.stored = WeightType::q8;
   }
   job.exact = job.stored == WeightType::f32 || all(same);
   job.twice = is_quantised(job.stored) &&

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +28,9 @@ struct ImportOptions {
   std::function<void(std::int64_t done, std::int64_t total)>
       progress;            // bytes of the source; may be empty
   std::string vocabulary;  // Vocabulary::serialize()'s bytes to store; empty: none
+  // What an error in a weight of four bits counts, by the name of the matrix (model_tensors): one
+  // number above 0 for each input. A matrix that is not there: all alike.
+  std::map<std::string, std::vector<float>> input_weights;
 };
 
 struct ConversionError {      // what the conversion of one class of tensors cost

@@ -21,8 +21,8 @@ ModelConfig import_config(const std::string& folder, const std::optional<LoopedR
 // Converts FOLDER to the file OUT, which appears complete or not at all. Works a panel of rows at a
 // time: memory does not grow with the model. Missing, extra or wrongly shaped tensors, and values
 // that are not finite (or overflow the chosen type), throw Error(data) naming the tensor and the
-// file. Vectors (norms, biases) and the exit gate are stored in f32. With type q4 the embedding and
-// the head are stored as q8, since every id passes through them.
+// file. Vectors (norms, biases) and the exit gate are stored in f32. With a type of four bits the
+// embedding and the head are stored as q8, since every id passes through them.
 ImportReport import_checkpoint(const std::string& folder, const std::string& out,
                                const ImportOptions& options);
 

@@ -48,15 +48,21 @@ TensorType stored_type(WeightType type) {
     case WeightType::q8:
       return TensorType::i8;
     case WeightType::q4:
+    case WeightType::q4_1:
       return TensorType::u8;
   }
   return TensorType::f32;
 }
 
-std::optional<WeightType> weight_type(TensorType stored) {
+// The type of a matrix by its tensor and, of four bits, by that of its scales: null if there is
+// none.
+std::optional<WeightType> weight_type(const TensorView& data, const TensorView* scales) {
+  if (data.type == stored_type(WeightType::q4)) {
+    return scales != nullptr && scales->shape.size() == 4 ? WeightType::q4_1 : WeightType::q4;
+  }
   for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
-    if (stored_type(type) == stored) return type;
+       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8}) {
+    if (stored_type(type) == data.type) return type;
   }
   return {};
 }
@@ -85,18 +91,28 @@ void check_format(const TensorFile& file) {
   }
 }
 
+// Half bytes once stood for -8..7; what those files hold means another thing now.
+void refuse_linear_q4(const TensorFile& file, const TensorView& view) {
+  if (view.type != TensorType::u8 || view.shape.size() != 5) return;
+  throw Error(ErrorKind::data,
+              "{}: tensor {}: is of the former type q4, whose half bytes are integers, not of a "
+              "codebook; convert the model again",
+              file.path(), view.name);
+}
+
 // Compares the file's tensors with what the configuration asks for; the hashes are left empty.
 std::vector<StoredTensor> check_tensors(const TensorFile& file, const ModelConfig& config) {
   std::vector<StoredTensor> stored;
   std::set<std::string_view> names;
   for (const ModelTensor& tensor : model_tensors(config)) {
     const TensorView& view = file.at(tensor.name);
-    const std::optional<WeightType> type = weight_type(view.type);
+    const std::optional<WeightType> type = weight_type(view, file.find(tensor.name + ".scales"));
     const bool only_f32 = !tensor.matrix || tensor.name == "exit_gate";
     if (!type || (only_f32 && *type != WeightType::f32)) {
       throw Error(ErrorKind::data, "{}: tensor {}: type {} is not allowed", file.path(),
                   tensor.name, safetensors_name(view.type));
     }
+    refuse_linear_q4(file, view);
     for (TensorPlan& plan : stored_tensors(tensor, *type)) {
       const TensorView& part = file.at(plan.name);
       if (part.type != plan.type || part.shape != plan.shape) {
@@ -181,7 +197,7 @@ Model Model::open(const std::string& path) {
     model.vocabulary_ = vocabulary->bytes;
     metadata_of(file, std::string(kVocabularyTensor));
   }
-  model.bind([&](const std::string& name) -> const TensorView& { return file.at(name); });
+  model.bind([&](const std::string& name) { return file.find(name); });
   return model;
 }
 
@@ -196,11 +212,15 @@ Model Model::in_memory(const ModelConfig& config, std::span<const TensorView> te
     model.stored_.push_back({{tensor.name, tensor.type, tensor.shape}, identity});
   }
   model.fingerprint_ = model_fingerprint(to_json(config), model.stored_);
-  model.bind([&](const std::string& name) -> const TensorView& { return *by_name.at(name); });
+  model.bind([&](const std::string& name) {
+    const auto found = by_name.find(name);
+    return found == by_name.end() ? nullptr : found->second;
+  });
   return model;
 }
 
-void Model::bind(const FindTensor& at) {
+void Model::bind(const FindTensor& find) {
+  const auto at = [&find](const std::string& name) -> const TensorView& { return *find(name); };
   layers_.resize(static_cast<std::size_t>(config_.layers()));
   const std::map<std::string_view, WeightView Model::*> others = {
       {"embedding", &Model::embedding_},
@@ -210,7 +230,7 @@ void Model::bind(const FindTensor& at) {
   const auto matrix_of = [&](const ModelTensor& tensor) {
     const TensorView& data = at(tensor.name);
     WeightView view;
-    view.type = weight_type(data.type).value();
+    view.type = weight_type(data, find(tensor.name + ".scales")).value();
     view.n = tensor.n;
     view.k = tensor.k;
     view.data = data.bytes;
@@ -302,9 +322,12 @@ std::vector<TensorPlan> stored_tensors(const ModelTensor& tensor, WeightType typ
   const std::int64_t panels = panels_of(tensor.n), groups = groups_of(tensor.k);
   const TensorType stored = stored_type(type);
   if (!is_quantised(type)) return {{tensor.name, stored, {panels, tensor.k, kPanel}}};
-  const std::int64_t quads = type == WeightType::q8 ? 8 : 4;  // q4 has two values a byte
-  return {{tensor.name, stored, {panels, groups, quads, kPanel, 4}},
-          {tensor.name + ".scales", TensorType::f16, {panels, groups, kPanel}}};
+  TensorPlan scales = {tensor.name + ".scales", TensorType::f16, {panels, groups, kPanel}};
+  if (type == WeightType::q4_1) scales.shape = {panels, groups, 2, kPanel};
+  if (is_four_bits(type)) {  // two values a byte
+    return {{tensor.name, stored, {panels, groups, 4, kPanel * 4}}, scales};
+  }
+  return {{tensor.name, stored, {panels, groups, 8, kPanel, 4}}, scales};
 }
 
 std::string model_fingerprint(std::string_view config_json, std::span<const StoredTensor> tensors) {

@@ -104,9 +104,9 @@ class Model {
   void verify() const;
 
  private:
-  // Points the views at the tensors.
-  using FindTensor = std::function<const TensorView&(const std::string& name)>;
-  void bind(const FindTensor& at);
+  // Points the views at the tensors; null: there is no such tensor.
+  using FindTensor = std::function<const TensorView*(const std::string& name)>;
+  void bind(const FindTensor& find);
 
   std::shared_ptr<TensorFile> file_;    // null: in memory
   std::shared_ptr<const void> memory_;  // null: in a file

@@ -110,14 +110,15 @@ const ModelTensor* ModelWriter::next() const {
 
 WeightType ModelWriter::next_type() const { return state_->types[state_->current]; }
 
-ModelWriter::Panel ModelWriter::append_panel(std::span<const float> rows) {
+ModelWriter::Panel ModelWriter::append_panel(std::span<const float> rows,
+                                             std::span<const float> weights) {
   State& state = *state_;
   const ModelTensor& tensor = state.tensors[state.current];
   const WeightType type = state.types[state.current];
   assert(tensor.matrix);
   state.data.resize(packed_data_bytes(type, kPanel, tensor.k));
   state.scales.resize(packed_scale_bytes(type, kPanel, tensor.k));
-  pack_panel(type, tensor.k, rows, state.data, state.scales);
+  pack_panel(type, tensor.k, rows, state.data, state.scales, weights);
   return append_packed(state.data, state.scales);
 }
 

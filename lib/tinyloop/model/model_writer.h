@@ -35,7 +35,7 @@ class ModelWriter {
   struct Panel {
     std::span<const std::byte> data, scales;
   };
-  Panel append_panel(std::span<const float> rows);
+  Panel append_panel(std::span<const float> rows, std::span<const float> weights = {});
   // The same for a panel that the caller has packed, of exactly one panel's bytes.
   Panel append_packed(std::span<const std::byte> data, std::span<const std::byte> scales);
   // Appends the next vector as a whole.
