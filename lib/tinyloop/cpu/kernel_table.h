@@ -50,14 +50,13 @@ struct AttentionBlock {
   const float* q;  // [head_dim][height], height = attention_height(queries)
   std::int64_t head_dim;
   std::int64_t value_offset;          // bytes from a tile's start to its V part
-  std::int64_t value_scale_bytes;     // bytes from there to V's values
   const unsigned char* const* tiles;  // [16]; null where no query sees any position of the tile
   const unsigned char* const*
       next_tiles;  // [16] of the block that comes next, to be prefetched; null where none
   const std::int32_t* first;  // [queries] visible positions first .. end - 1, relative to the block
   const std::int32_t* end;    // first == end: none
   float scale;
-  float* scores;    // [groups][kMostTileRows][256] working memory
+  float* scores;    // [kMostTileRows][256] working memory
   float* greatest;  // [kMostTileRows] out: greatest score m
   float* sum;       // [kMostTileRows] out: l
   float* values;    // [queries][padded head_dim] out: o; rows that see nothing are left alone
@@ -89,8 +88,8 @@ struct RotateTask {
 
 struct StoreTask {  // k and v of one head at one position into its tile
   unsigned char* tile;
-  std::int64_t value_offset, value_scale_bytes;
-  const float* k;  // [head_dim]; for int8 and int4 after hadamard
+  std::int64_t value_offset;
+  const float* k;  // [head_dim]
   const float* v;
   std::int64_t head_dim;
   std::int32_t lane;  // position % 16
@@ -121,8 +120,7 @@ struct KernelTable {
   int (*attention_height)(int queries);
   void (*attend[4])(const AttentionBlock& block);  // by KvMode
   void (*fold)(const AttentionFold& fold);
-  void (*store[4])(const StoreTask& task);            // by KvMode
-  void (*hadamard)(float* x, std::int64_t head_dim);  // in place, see device/kv_tile.h
+  void (*store[4])(const StoreTask& task);  // by KvMode
 
   void (*add)(float* y, const float* x, std::int64_t width);
   void (*blend)(float* y, float a, const float* x, float b, std::int64_t width);

@@ -33,7 +33,6 @@ const KernelTable TL_KERNELS = {
     {attend_block<KvF32>, attend_block<KvF16>, attend_block<KvInt8>, attend_block<KvInt4>},
     fold_block,
     {store_kv_f32, store_kv_f16, store_kv_int8, store_kv_int4},
-    hadamard,
     add_rows,
     blend_rows,
     rms_norm,
