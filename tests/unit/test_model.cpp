@@ -213,7 +213,8 @@ TEST_CASE("a file of the former q4 is refused by that name") {
               "tensor embedding: is of the former type q4");
 }
 
-TEST_CASE("no file that differs in one byte, or is cut short, passes") {
+void check_damage(WeightType type) {
+  CAPTURE(name_of(type));
   const TemporaryFolder folder;
   const std::string path = folder.file("m"), other = folder.file("other");
   ModelConfig config = small_config();
@@ -221,7 +222,7 @@ TEST_CASE("no file that differs in one byte, or is cut short, passes") {
   config.ffn = 2;
   config.prelude_layers = config.coda_layers = 0;
   config.end_ids = {1};
-  write_model(path, config, WeightType::q4);
+  write_model(path, config, type);
   const std::string good = read_file(path);
   const auto passes = [&](const std::string& bytes) {
     write_file(other, bytes);
@@ -258,6 +259,11 @@ TEST_CASE("no file that differs in one byte, or is cut short, passes") {
   }
   CHECK_FALSE(passes(good.substr(0, good.size() - 1)));
   CHECK_FALSE(passes(good + '\0'));
+}
+
+TEST_CASE("no file that differs in one byte, or is cut short, passes") {
+  check_damage(WeightType::q4);
+  check_damage(WeightType::q4_1);
 }
 
 // A file of the right form whose plan or metadata was changed; the data are zeros and the
