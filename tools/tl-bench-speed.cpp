@@ -138,15 +138,15 @@ std::string as_table(const Options& options, const Answer& answer) {
   std::string text =
       fmt::format("{}, {} weights: {:.1f} MB read by one loop and the head\n\n", answer.device,
                   answer.type, static_cast<double>(block.weight_bytes) / 1e6);
-  text +=
-      fmt::format("{:<8} {:>18} {:>21} {:>8}\n", "limit", "a second", "least..greatest", "samples");
+  text += fmt::format("{:<8} {:>18} {:>21} {:>8}  {}\n", "limit", "a second", "least..greatest",
+                      "samples", "pattern");
   for (const SpeedLimit& line : block.limits) {
     const char* unit = is_bytes(line.limit) ? "GB" : "G operations";
-    text += fmt::format("{:<8} {:>18} {:>21} {:>8}\n", name_of(line.limit),
+    text += fmt::format("{:<8} {:>18} {:>21} {:>8}  {}\n", name_of(line.limit),
                         fmt::format("{:.1f} {}", line.per_second() / 1e9, unit),
                         fmt::format("{:.1f}..{:.1f}", line.per_second(line.timing.greatest()) / 1e9,
                                     line.per_second(line.timing.least()) / 1e9),
-                        line.timing.samples.size());
+                        line.timing.samples.size(), line.pattern);
   }
   if (block.items.empty()) return text;
   text +=
@@ -183,9 +183,10 @@ std::string as_json(const Answer& answer) {
       block.working_bytes, block.cache_bytes);
   std::string separator;
   for (const SpeedLimit& line : block.limits) {
-    text += fmt::format("{}{{\"limit\":\"{}\",\"unit\":\"{}\",\"per_second\":{},{}}}", separator,
-                        name_of(line.limit), is_bytes(line.limit) ? "bytes" : "operations",
-                        json_number(line.per_second()), timing_json(line.timing));
+    text += fmt::format(
+        "{}{{\"limit\":\"{}\",\"unit\":\"{}\",\"per_second\":{},{},\"pattern\":{}}}", separator,
+        name_of(line.limit), is_bytes(line.limit) ? "bytes" : "operations",
+        json_number(line.per_second()), timing_json(line.timing), json_string(line.pattern));
     separator = ",";
   }
   text += "],\"rows\":[";
@@ -206,7 +207,7 @@ std::string as_json(const Answer& answer) {
 
 constexpr std::string_view kCsvHeader =
     "part,threads,weights,loops,kv,rows,context,per_second,ms,ms_least,ms_greatest,samples,runs,"
-    "weight_bytes,kv_bytes,float_ops,int8_ops,limit,limit_ms,share\n";
+    "weight_bytes,kv_bytes,float_ops,int8_ops,limit,limit_ms,share,pattern\n";
 
 std::string as_csv(const Answer& answer) {
   const SpeedBlock& block = answer.block;
@@ -216,11 +217,11 @@ std::string as_csv(const Answer& answer) {
                        t.samples.size(), t.runs);
   };
   for (const SpeedLimit& line : block.limits) {
-    text += fmt::format("limit,{},,,,,,{:.3f},{},,,,,{},,\n", answer.threads, line.per_second(),
-                        timing(line.timing), name_of(line.limit));
+    text += fmt::format("limit,{},,,,,,{:.3f},{},,,,,{},,,{}\n", answer.threads, line.per_second(),
+                        timing(line.timing), name_of(line.limit), line.pattern);
   }
   for (const SpeedItem& item : block.items) {
-    text += fmt::format("{},{},{},{},{},{},{},{:.3f},{},{},{},{},{},{},{:.6f},{:.4f}\n",
+    text += fmt::format("{},{},{},{},{},{},{},{:.3f},{},{},{},{},{},{},{:.6f},{:.4f},\n",
                         part_of(item), answer.threads, answer.type, item.loops, name_of(item.kv),
                         item.rows, item.context, item.rows_per_second(), timing(item.timing),
                         item.work.weight_bytes, item.work.kv_bytes, item.work.float_ops,

@@ -95,6 +95,23 @@ struct StoreTask {  // k and v of one head at one position into its tile
   std::int32_t lane;  // position % 16
 };
 
+// Reads `bytes` (a multiple of 4096), one line of each stream after another, and folds them to a
+// value that is to be used. Streams are equal parts of the whole, or, where panel_bytes is not 0,
+// of blocks of streams * panel_bytes, as the kernels read panels of weights.
+struct ReadPattern {
+  int streams;
+  int panel_bytes;
+  int ahead;  // bytes between what is read and what is fetched; 0: nothing is fetched
+  float (*read)(const unsigned char* from, std::size_t bytes);
+};
+
+// Multiply-adds on registers, in so many independent chains.
+struct PeakPattern {
+  int chains;
+  double operations;  // of one round; a multiply-add is two
+  float (*run)(std::int64_t rounds);
+};
+
 struct KernelTable {
   MatmulKernels floats[3];     // f32, f16, bf16: by WeightType
   MatmulKernels quantised[2];  // q8, q4
@@ -111,12 +128,13 @@ struct KernelTable {
   void (*gated_silu)(float* out, const float* gate_up, std::int64_t width);
   void (*rotate)(const RotateTask& task);
 
-  // The machine's limits, for measurements. read_bytes folds `bytes` (a multiple of 256) to a value
-  // that is to be used; fma_peak does 192 * rounds multiply-adds on registers, int8_peak 1536 *
-  // rounds of bytes.
-  float (*read_bytes)(const unsigned char* from, std::size_t bytes);
-  float (*fma_peak)(std::int64_t rounds);
-  float (*int8_peak)(std::int64_t rounds);
+  // Ways to reach the machine's limits, for measurements; which is the fastest depends on the CPU.
+  const ReadPattern* reads;
+  int read_count;
+  const PeakPattern* float_peaks;
+  int float_peak_count;
+  const PeakPattern* int8_peaks;
+  int int8_peak_count;
 };
 
 }  // namespace tinyloop

@@ -5,6 +5,7 @@
 // (tests/layout/check_isa_object.sh watches).
 #include "tinyloop/cpu/kernel_table.h"
 #include "tinyloop/cpu/kernels_attention.h"
+#include "tinyloop/cpu/kernels_limits.h"
 #include "tinyloop/cpu/kernels_matmul.h"
 #include "tinyloop/cpu/kernels_quantised.h"
 #include "tinyloop/cpu/kernels_rows.h"
@@ -35,9 +36,12 @@ const KernelTable TL_KERNELS = {
     rms_norm,
     gated_silu,
     rotate_row,
-    read_bytes,
-    fma_peak,
-    int8_peak,
+    kReads,
+    static_cast<int>(sizeof(kReads) / sizeof(kReads[0])),
+    kFloatPeaks,
+    static_cast<int>(sizeof(kFloatPeaks) / sizeof(kFloatPeaks[0])),
+    kInt8Peaks,
+    static_cast<int>(sizeof(kInt8Peaks) / sizeof(kInt8Peaks[0])),
 };
 
 }  // namespace tinyloop

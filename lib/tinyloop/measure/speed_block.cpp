@@ -83,7 +83,8 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
     std::int64_t& most = positions[{item.loops, item.kv}];
     most = std::max(most, item.context + item.rows);
   }
-  MemoryNeed need{weight_bytes(model), 0, static_cast<std::int64_t>(array_bytes)};
+  // The memory's limit is looked for in two arrays.
+  MemoryNeed need{weight_bytes(model), 0, 2 * static_cast<std::int64_t>(array_bytes)};
   for (const auto& [setting, most] : positions) {
     need.working += working_bytes(model.config(), rows, rows, 1);
     need.cache +=
@@ -106,7 +107,8 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
   Timings timings = time_in_turn(work, limits, options, progress);
 
   for (std::size_t i = 0; i < probes.size(); ++i) {
-    block.limits.push_back({probes[i].limit, probes[i].amount, std::move(timings.limits[i])});
+    block.limits.push_back(
+        {probes[i].limit, probes[i].amount, std::move(timings.limits[i]), probes[i].pattern});
   }
   const LoopPlan one_loop = make_loop_plan(model.config(), 1, 0);
   block.weight_bytes = WorkCount(model, one_loop, KvMode::f16).all({0, 1}).weight_bytes;
