@@ -99,7 +99,6 @@ class Ops {
   virtual void wait() {}
 
   // --- memory
-  // ----------------------------------------------------------------------------------------------
   // Zeroed, aligned to 64 bytes. Throws Error(device) naming the size. Prefer DeviceBuffer.
   virtual DevicePtr allocate(std::size_t bytes) = 0;
   virtual void release(DevicePtr memory, std::size_t bytes) = 0;
@@ -117,7 +116,6 @@ class Ops {
   virtual void detach(DevicePtr attached, std::size_t bytes) = 0;
 
   // --- rows
-  // ----------------------------------------------------------------------------------------------
   // to[r][0..width) = from[index[r]][0..width)
   virtual void gather(Rows to, Rows from, std::span<const std::int32_t> index,
                       std::int64_t width) = 0;
@@ -155,7 +153,6 @@ class Ops {
   }
 
   // --- attention
-  // ----------------------------------------------------------------------------------------------
   // In place on qkv[r] = q [heads][head_dim] | k [kv_heads][head_dim] | v: adds bias (if given) to
   // q and k, applies the per-head RMS norms (if given), then rotates each pair (a, b) to (a cos - b
   // sin, b cos + a sin), computed as fma(a, cos, -(b sin)) and fma(b, cos, a sin). angles: f32
