@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One block of 256 positions for a tile of queries: scores, softmax, weighted sum of V, and the
-// folding of two results. For kernels_attention.cu only; which blocks a thread block does is
-// decided there.
+// folding of two results. For kernels_attention.cu only, which decides which blocks a thread
+// block processes.
 #pragma once
 
 #include "kv_places.h"

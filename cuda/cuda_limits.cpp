@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies on the device and one large product, several times so that waiting for them does not
+// Copies on the device and one large product, repeated so that synchronisation does not
 // count.
 #include "cuda_limits.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measurements of what the GPU can do at most: copying memory, and cuBLAS on large matrices. See
+// Measurements of the GPU's limits: copying memory, and cuBLAS on large matrices. See
 // device/limit_probe.h. Not the timing.
 #pragma once
 

@@ -25,6 +25,7 @@ PlainType plain_type(WeightType type) {
     case WeightType::f16:
     case WeightType::q8:
     case WeightType::q4:
+    case WeightType::q4_1:
       break;
   }
   return PlainType::f16;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA device: memory on the GPU, operations as kernels and, for many rows, cuBLAS. Operations
-// are noted and begin at submit(), at the latest when something is downloaded. One object is used
-// by one thread at a time.
+// are recorded and start at submit(), at the latest when something is downloaded. One object is
+// used by one thread at a time.
 //
 // Few rows (up to kOwnRows) have one order of sums, whatever their number; many rows are rounded to
 // the weights' format and multiplied by cuBLAS, which promises the same bits for the same shape
@@ -18,18 +18,18 @@
 #include <utility>
 #include <vector>
 
-#include "tinyloop/device/ops.h"
 #include "device_memory.h"
 #include "kernels.h"
 #include "runtime.h"
+#include "tinyloop/device/ops.h"
 #include "transfers.h"
 #include "work_queue.h"
 
 namespace tinyloop {
 
 // Up to here a product is left to the own kernel, which reads the weights once for kFewRows rows.
-// By the count of bytes cuBLAS is no better before: the weights are read, written unpacked, and read
-// again for it. And no batch or draft tree of up to so many rows depends on its company.
+// By the count of bytes cuBLAS is no better before: the weights are read, written unpacked, and
+// read again for it. And no batch or draft tree of up to so many rows depends on its company.
 inline constexpr std::int64_t kOwnRows = 2 * cuda::kFewRows;
 
 class CudaOps final : public Ops {

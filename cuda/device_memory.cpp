@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks by size. A block that was given back may be used again at once, because all work is on one
-// stream; to the runtime it goes back only after that work is done.
+// Blocks by size. A freed block may be reused at once, because all work is on one
+// stream; it is returned to the runtime only after that work is done.
 #include "device_memory.h"
 
 #include <algorithm>

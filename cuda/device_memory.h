@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hands out device memory within a limit and keeps small blocks that were given back: asking the
-// runtime costs more than a decode step may. What is in the memory is nobody's business here.
+// Allocates device memory within a limit and keeps freed small blocks for reuse: a call of the
+// runtime costs more than a decode step may. Knows nothing of the content.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What several kernels compute with: elements of rows and of packed matrices, exp, sums and maxima
-// of a warp. For .cu files only; nothing here knows an operation.
+// Shared by several kernels: elements of rows and of packed matrices, exp, sums and maxima
+// of a warp. For .cu files only; knows no operation.
 #pragma once
 
 #include "launch.h"
+#include "tinyloop/model/codebook.h"
 
 namespace tinyloop::cuda {
 namespace {
@@ -100,6 +101,25 @@ inline Weights weights_of(const Matrix& w) {
           reinterpret_cast<const unsigned char*>(w.scales.address), w.k, groups_of(w.k)};
 }
 
+// Four entries of the codebook of q4, from entry 4 * i on, as the bytes of a word.
+constexpr std::uint32_t codebook_word(int i) {
+  std::uint32_t word = 0;
+  for (int j = 0; j < 4; ++j) {
+    word |= static_cast<std::uint32_t>(static_cast<std::uint8_t>(kCodebook[4 * i + j])) << (8 * j);
+  }
+  return word;
+}
+constexpr std::uint32_t kCodebook0 = codebook_word(0), kCodebook1 = codebook_word(1),
+                        kCodebook2 = codebook_word(2), kCodebook3 = codebook_word(3);
+
+// The entries of the four low half bytes of `nibbles`, as bytes.
+TL_DEVICE std::uint32_t codebook_entries(std::uint32_t nibbles) {
+  const std::uint32_t in_half = nibbles & 0x7777u;
+  const std::uint32_t lower = choose_bytes(kCodebook0, kCodebook1, in_half);
+  const std::uint32_t upper = choose_bytes(kCodebook2, kCodebook3, in_half);
+  return choose_bytes(lower, upper, 0x3210u | ((nibbles & 0x8888u) >> 1));
+}
+
 // W[row][column]; where it lies is in packed_matrix.h.
 template <WeightType kType>
 TL_DEVICE float weight_at(const Weights& w, std::int64_t row, std::int64_t column) {
@@ -113,15 +133,21 @@ TL_DEVICE float weight_at(const Weights& w, std::int64_t row, std::int64_t colum
     return widen_bf16(reinterpret_cast<const std::uint16_t*>(w.data)[at]);
   } else {
     const std::int64_t group = panel * w.groups + column / 32, e = column % 32;
-    const float scale =
-        widen_f16(reinterpret_cast<const std::uint16_t*>(w.scales)[group * 16 + lane]);
+    const auto* numbers = reinterpret_cast<const std::uint16_t*>(w.scales) +
+                          group * (kType == WeightType::q4_1 ? 32 : 16) + lane;
+    const float scale = widen_f16(*numbers);
     if constexpr (kType == WeightType::q8) {
       const auto byte =
           static_cast<std::int8_t>(w.data[((group * 8 + e / 4) * 16 + lane) * 4 + e % 4]);
       return static_cast<float>(byte) * scale;
     } else {
-      const int pair = w.data[((group * 4 + e % 16 / 4) * 16 + lane) * 4 + e % 4];
-      return static_cast<float>((e < 16 ? pair & 15 : pair >> 4) - 8) * scale;
+      const std::uint32_t pair = w.data[((group * 4 + e % 16 / 4) * 16 + lane) * 4 + e % 4];
+      const std::uint32_t nibble = e < 16 ? pair & 15u : pair >> 4;
+      if constexpr (kType == WeightType::q4_1) {
+        return fma(static_cast<float>(nibble), scale, widen_f16(numbers[16]));
+      }
+      const std::uint32_t entry = codebook_entries(nibble);
+      return static_cast<float>(static_cast<std::int8_t>(entry & 0xffu)) * scale;
     }
   }
 }
@@ -144,6 +170,8 @@ void with_weight_type(WeightType type, F&& f) {
       return f(WeightTypeConstant<WeightType::q8>());
     case WeightType::q4:
       return f(WeightTypeConstant<WeightType::q4>());
+    case WeightType::q4_1:
+      return f(WeightTypeConstant<WeightType::q4_1>());
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cutting of work. What depends on a matrix or on positions only decides about sums; what
-// depends on how many rows there are decides about nothing but speed and memory.
+// How work is split. Choices that affect sums depend only on the matrix or on positions; choices
+// that depend on the number of rows affect only speed and memory.
 #include "kernel_plans.h"
 
 #include <algorithm>

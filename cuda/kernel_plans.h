@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the work of matrix products and of the choice of the greatest is cut, and what working memory
-// that takes: plain arithmetic on the host, for the kernels' own host functions and for who
-// allocates. No kernels.
+// How the work of matrix products and of top-k is split, and the working memory that takes:
+// plain arithmetic on the host, for the kernels' own host functions and for the
+// allocator. No kernels.
 #pragma once
 
 #include <cstddef>

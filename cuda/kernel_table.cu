@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of all kernels, once for each compiler that the sources go through. No kernel.
+// The table of all kernels, compiled once with each compiler. No kernel.
 #include "launch.h"
 
 namespace tinyloop::cuda {

@@ -2,10 +2,10 @@
 // The kernels of the CUDA backend as a table of host functions, one for each operation of
 // device/ops.h. Not memory, not streams, not cuBLAS: those are cuda_ops' business.
 //
-// Every function puts its work on the stream and returns; it allocates nothing, waits for nothing,
-// calls nothing of the runtime but launches, and so may be captured in a graph. Launch errors are
-// left to the caller, who asks the runtime after the call. All pointers are device pointers, except
-// where a comment says host. Who calls owns all memory: operands, tables, workspace.
+// Every function enqueues its work on the stream and returns; it allocates nothing, waits for
+// nothing, makes no runtime call except launches, and so may be captured in a graph. Launch errors
+// are left to the caller, who asks the runtime after the call. All pointers are device pointers,
+// except where a comment says host. The caller owns all memory: operands, tables, workspace.
 //
 // Rows, Matrix, KvSegment, KvRow, KvCopy and the shapes mean what they mean in device/ops.h. The
 // same sources are compiled twice: by nvcc for devices, and as host C++ for tests (launch.h), where

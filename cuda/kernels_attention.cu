@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over keys and values in their tiles, for one query as for many. Not their storing:
-// kernels_kv.
+// Attention over keys and values in their tiles, for one or many queries. kernels_kv stores
+// them.
 //
 // A tile of queries of one kv head goes through its blocks of 256 absolute positions: scores,
 // softmax of the block, weighted sum of V, fold. Every step has the order of sums that device/ops.h

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotation, and the storing and copying of keys and values, to the bytes that the CPU stores. Not
-// their reading: kernels_attention.
+// Rotation, and storing and copying of keys and values, as the same bytes as on the CPU.
+// kernels_attention reads them.
 #include "kv_places.h"
 
 namespace tinyloop::cuda {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of packed weights with few rows, at the speed of reading the weights once. Many rows are
-// right but slow here: cuBLAS has them.
+// correct but slow here: cuBLAS multiplies those.
 //
 // The order of sums, the same for every number of rows: a lane adds up its own inputs in ascending
 // order by fma; the lanes of a warp that share an output are added by a fixed tree; then the four
-// warps along k, then the splits of k, each in ascending order. q8 and q4 add whole groups: dot
-// products inside a group are exact integers, times w_scale * x_scale.
+// warps along k, then the splits of k, each in ascending order. q8, q4 and q4_1 add whole groups:
+// dot products inside a group are exact integers, times w_scale * x_scale.
 #include "device_values.h"
 #include "kernel_plans.h"
 
@@ -95,6 +95,7 @@ struct QuantisedLane {
   static constexpr int kInputLanes = 8;
   static constexpr int kQuads = kType == WeightType::q8 ? 8 : 4;  // loads of a group
   static constexpr int kGroupBytes = kQuads * 64;
+  static constexpr bool kMinimum = kType == WeightType::q4_1;
 
   TL_DEVICE static void add_quad(std::int32_t (&sums)[4], const uint4& w, std::uint32_t x) {
     sums[0] = dot_bytes(w.x, x, sums[0]);
@@ -102,10 +103,24 @@ struct QuantisedLane {
     sums[2] = dot_bytes(w.z, x, sums[2]);
     sums[3] = dot_bytes(w.w, x, sums[3]);
   }
-  TL_DEVICE static uint4 nibbles(const uint4& w, int shift) {
-    constexpr std::uint32_t kMask = 0x0f0f0f0fu;
-    return uint4{w.x >> shift & kMask, w.y >> shift & kMask, w.z >> shift & kMask,
-                 w.w >> shift & kMask};
+  // The steps, or the entries of the codebook, that the low and the high half bytes of a word stand
+  // for.
+  struct Halves {
+    std::uint32_t low, high;
+  };
+  TL_DEVICE static Halves look_up(std::uint32_t pairs) {
+    if constexpr (kType == WeightType::q4_1) return {pairs & 0x0f0f0f0fu, pairs >> 4 & 0x0f0f0f0fu};
+    const std::uint32_t first = codebook_entries(pairs), last = codebook_entries(pairs >> 16);
+    return {choose_bytes(first, last, 0x6420u), choose_bytes(first, last, 0x7531u)};
+  }
+  TL_DEVICE static void add_pairs(std::int32_t (&sums)[4], const uint4& w, std::uint32_t x_low,
+                                  std::uint32_t x_high) {
+    const std::uint32_t words[4] = {w.x, w.y, w.z, w.w};
+    TL_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const Halves entries = look_up(words[i]);
+      sums[i] = dot_bytes(entries.high, x_high, dot_bytes(entries.low, x_low, sums[i]));
+    }
   }
 
   template <int kRows>
@@ -122,11 +137,14 @@ struct QuantisedLane {
       uint4 raw[kQuads];
       TL_UNROLL
       for (int i = 0; i < kQuads; ++i) raw[i] = load_once(quads + i * 4);
-      const auto* scales = reinterpret_cast<const std::uint16_t*>(call.w.scales) + at * 16 +
-                           lane % kLanesOfInput * 4;
-      float scale[kOutputs];
+      const auto* scales = reinterpret_cast<const std::uint16_t*>(call.w.scales) +
+                           at * (kMinimum ? 32 : 16) + lane % kLanesOfInput * 4;
+      float scale[kOutputs], minimum[kOutputs];
       TL_UNROLL
-      for (int o = 0; o < kOutputs; ++o) scale[o] = widen_f16(scales[o]);
+      for (int o = 0; o < kOutputs; ++o) {
+        scale[o] = widen_f16(scales[o]);
+        minimum[o] = kMinimum ? widen_f16(scales[16 + o]) : 0.0f;
+      }
       TL_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const std::int64_t row_group = least_of(first_row + r, last_row) * call.w.groups + group;
@@ -134,21 +152,21 @@ struct QuantisedLane {
         const uint4 low = x[0], high = x[1];
         const std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
         const QuantisedGroup of_row = call.group_scales[row_group];
-        // Nibbles are used with 8 added.
-        const std::int32_t start = kType == WeightType::q4 ? -8 * of_row.sum : 0;
-        std::int32_t sums[4] = {start, start, start, start};
+        std::int32_t sums[4] = {0, 0, 0, 0};
         TL_UNROLL
         for (int i = 0; i < kQuads; ++i) {
           if constexpr (kType == WeightType::q8) {
             add_quad(sums, raw[i], words[i]);
           } else {
-            add_quad(sums, nibbles(raw[i], 0), words[i]);
-            add_quad(sums, nibbles(raw[i], 4), words[i + 4]);
+            add_pairs(sums, raw[i], words[i], words[i + 4]);
           }
         }
         TL_UNROLL
         for (int o = 0; o < kOutputs; ++o) {
           acc[r][o] = fma(static_cast<float>(sums[o]), scale[o] * of_row.scale, acc[r][o]);
+          if constexpr (kMinimum) {
+            acc[r][o] = fma(static_cast<float>(of_row.sum), minimum[o] * of_row.scale, acc[r][o]);
+          }
         }
       }
     }
@@ -166,6 +184,10 @@ struct LaneOf<WeightType::q8> {
 template <>
 struct LaneOf<WeightType::q4> {
   using Type = QuantisedLane<WeightType::q4>;
+};
+template <>
+struct LaneOf<WeightType::q4_1> {
+  using Type = QuantisedLane<WeightType::q4_1>;
 };
 
 // Adds the lanes that differ in bits kMask and below, down to kLanesOfInput. As long as a lane has

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that move or change rows element by element, the RMS norm, and the conversions for
-// cuBLAS. All but the conversions give the bits of the CPU. Not products: kernels_matmul.
+// cuBLAS. All but the conversions give the CPU's bits. Products are in kernels_matmul.
 #include "device_values.h"
 
 namespace tinyloop::cuda {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The greatest logits of each row, so that only candidates travel to the host. No sampling.
+// The largest logits of each row, so that only candidates are copied to the host. No sampling.
 //
-// A logit and its id become one 64-bit key, greater for greater logits and of equals for lower ids;
-// blocks sort kSortedKeys keys each and keep the k greatest, in rounds until one block is left.
-// Keys differ from each other, so the result does not depend on how the work is cut.
+// A logit and its id become one 64-bit key, larger for larger logits and, for equal ones, for lower
+// ids; blocks sort kSortedKeys keys each and keep the k largest, in rounds until one block is left.
+// All keys differ, so the result does not depend on how the work is split.
 #include "device_values.h"
 #include "kernel_plans.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where keys and values lie: tiles found through the segment tables, and places inside a tile as
-// device/kv_tile.h describes them. For .cu files only; what is computed with them is not here.
+// Where keys and values are: tiles found through the segment tables, and places inside a tile as
+// device/kv_tile.h describes them. For .cu files only; computes nothing with them.
 #pragma once
 
 #include "device_values.h"

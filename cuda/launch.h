@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thin layer that the kernels are written against, and the only home of `#if`s about who
-// compiles them: nvcc for a device, or a host compiler for the emulator. No kernel, no memory.
+// The thin layer that the kernels are written against, and the only place with `#if`s for the
+// compiler: nvcc for a device, or a host compiler for the emulator. No kernel, no memory.
 //
 // Blocks are one-dimensional, a multiple of 32 threads; all lanes of a warp take part in every
 // exchange; shared memory is one dynamic piece. Floating point is what is written: fused where
@@ -82,6 +82,11 @@ TL_DEVICE std::uint32_t bits_of(float a) { return __float_as_uint(a); }
 // acc + the dot product of four signed bytes with four signed bytes
 TL_DEVICE std::int32_t dot_bytes(std::uint32_t a, std::uint32_t b, std::int32_t acc) {
   return __dp4a(static_cast<int>(a), static_cast<int>(b), acc);
+}
+// Four of the eight bytes of `high` and `low`, by the low three bits of the four low half bytes of
+// `which`; a fourth bit must not be set.
+TL_DEVICE std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t which) {
+  return __byte_perm(low, high, which);
 }
 TL_DEVICE float widen_f16(std::uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 TL_DEVICE std::uint16_t narrow_f16(float a) { return __half_as_ushort(__float2half_rn(a)); }
@@ -170,6 +175,15 @@ TL_DEVICE std::int32_t dot_bytes(std::uint32_t a, std::uint32_t b, std::int32_t 
     acc += static_cast<std::int8_t>(a >> shift) * static_cast<std::int8_t>(b >> shift);
   }
   return acc;
+}
+TL_DEVICE std::uint32_t choose_bytes(std::uint32_t low, std::uint32_t high, std::uint32_t which) {
+  const std::uint64_t both = (std::uint64_t{high} << 32) | low;
+  std::uint32_t chosen = 0;
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t byte = (which >> (4 * i)) & 7u;
+    chosen |= static_cast<std::uint32_t>((both >> (8 * byte)) & 0xffu) << (8 * i);
+  }
+  return chosen;
 }
 TL_DEVICE float widen_f16(std::uint16_t bits) { return half_to_float(bits); }
 TL_DEVICE std::uint16_t narrow_f16(float a) { return float_to_half(a); }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the CUDA runtime and of cuBLAS that the backend makes, so that tests can put a
-// recording stand-in in their place. One device, one stream. No policy: what is called when is the
-// business of cuda_ops and its parts.
+// The calls of the CUDA runtime and of cuBLAS that the backend makes, so that tests can replace
+// them with a recording stand-in. One device, one stream. No policy: cuda_ops and its parts decide
+// what is called when.
 //
-// Unless it says otherwise a function puts its work on the stream and returns; work runs in the
+// Unless it says otherwise, a function enqueues its work and returns; work runs in the
 // order it was put there. Failures throw Error(device), those of the work itself at a later call.
 #pragma once
 

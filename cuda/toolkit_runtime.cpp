@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime as the CUDA Toolkit has it, and the only file that includes its headers. cuBLAS is
-// loaded when the first product needs it: it is large, and a tool that works on the CPU should not
+// The CUDA Toolkit's runtime, and the only file that includes its headers. cuBLAS is
+// loaded when the first product needs it: it is large, and a tool that runs on the CPU should not
 // wait for it.
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "cuda_ops.h"
-#include "tinyloop/error.h"
 #include "runtime.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves bytes between ordinary host memory and the device through two pinned buffers in turn: while
-// one is under way the next is filled, which reads mapped pages beside the transfer. Not for tables
-// of single steps, which work_queue sends along with them.
+// Moves bytes between ordinary host memory and the device through two alternating pinned buffers:
+// while one is in flight the next is filled, so mapped pages are read during the transfer. Not for
+// tables of single steps, which work_queue sends along with them.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that have been asked for and not begun yet. They begin together, with one transfer of all
-// their tables before them; steps that come again alike are captured once and then launched as one
+// Steps that were requested but not started. They start together, after one transfer of all
+// their tables; sequences of equal steps that recur are captured once and then launched as one
 // graph. Knows no operation of ops.h.
 //
-// What decides that steps are alike is everything they are called with, addresses and sizes; what
+// Steps are equal if everything they are called with is, addresses and sizes; what
 // stands in the tables is not part of it. Tables lie where they lay the last time, since the same
 // steps ask for tables of the same sizes.
 #pragma once

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures what batches gain: many lanes against one, filling free places against lockstep on jobs of mixed lengths, and
-# sharing a common prefix. Runs take turns; ratios are of neighbours. Not a test: it only prints (and compares answers).
+# Measures what batches gain: many lanes over one, the continuous schedule over lockstep on jobs of mixed lengths, and
+# sharing a common prefix. Runs alternate; ratios are of adjacent runs. Not a test: it only prints (and compares answers).
 #
 #   scripts/bench_batch.sh MODEL [TOOLS]      TOOLS: folder of the built tools; default: build/release/tools
-# LANES (16), MIXED_LANES (8), REPEATS (3), LOOPS and THREADS (the tools' own) and ONLY (lanes,mixed,prefix) change it.
+# Settings: LANES (16), MIXED_LANES (8), REPEATS (3), LOOPS and THREADS (the tools' defaults), ONLY (lanes,mixed,prefix).
 set -euo pipefail
 
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
@@ -22,19 +22,19 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
 vocab=$(tl-inspect --json -m "$model" | grep -o '"vocab":[0-9]*' | head -n 1 | cut -d : -f 2)
-# jobs COUNT PREFIX OWN LEAST MOST: COUNT jobs of PREFIX common and OWN other ids, for LEAST to MOST tokens.
+# jobs COUNT PREFIX OWN MIN MAX: COUNT jobs with PREFIX common and OWN other ids, for MIN to MAX tokens.
 jobs() {
-  awk -v vocab="$vocab" -v count="$1" -v prefix="$2" -v own="$3" -v least="$4" -v most="$5" 'BEGIN {
+  awk -v vocab="$vocab" -v count="$1" -v prefix="$2" -v own="$3" -v min="$4" -v max="$5" 'BEGIN {
     srand(7)
     for (i = 0; i < prefix; ++i) common = common int(rand() * vocab) ","
     for (job = 0; job < count; ++job) {
       ids = common
       for (i = 0; i < own; ++i) ids = ids int(rand() * vocab) (i + 1 < own ? "," : "")
-      printf "{\"tokens\":[%s],\"max_tokens\":%d}\n", ids, least + int(rand() * (most - least + 1))
+      printf "{\"tokens\":[%s],\"max_tokens\":%d}\n", ids, min + int(rand() * (max - min + 1))
     }
   }'
 }
-# seconds NAME INPUT OPTION...: of one run; its records go to NAME.
+# seconds NAME INPUT OPTION...: prints the seconds of one run; its records go to NAME.
 seconds() {
   tl-batch "${options[@]}" --stats=stats "${@:3}" "$2" >"$1"
   grep -o '"seconds":[0-9.]*' stats | cut -d : -f 2

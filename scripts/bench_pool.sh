@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures what a prefix pool saves: a shared-prefix workload with and without pool, eight prefixes mixed, first-id
+# Measures what a prefix pool saves: a shared-prefix workload with and without a pool, eight mixed prefixes, first-id
 # latency, bytes on disk, and the memory of eight processes on one prefix. Not a test: it only prints.
 #
 #   scripts/bench_pool.sh MODEL [TOOLS]      TOOLS: folder of the built tools; default: build/release/tools
@@ -26,7 +26,7 @@ trap cleanup EXIT
 cd "$folder"
 
 vocab=$(tl-inspect --json -m "$model" | grep -o '"vocab":[0-9]*' | head -n 1 | cut -d : -f 2)
-# ids SEED COUNT: that many ids in one line.
+# ids SEED COUNT: prints COUNT ids on one line.
 ids() {
   awk -v seed="$1" -v count="$2" -v vocab="$vocab" 'BEGIN {
     srand(seed)
@@ -37,7 +37,7 @@ ids() {
 generate() { tl-generate -m "$model" --temperature 0 --ignore-eos "$@"; }
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.3f", b - a }'; }
-# median KEY FILE: of that key in the lines of a statistics file.
+# median KEY FILE: prints the median of KEY in the lines of a statistics file.
 median() {
   grep -o "\"$1\":[0-9.]*" "$2" | cut -d : -f 2 | sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'
 }
@@ -73,7 +73,7 @@ workload 'eight prefixes, pool' mixed --pool eight.pool
 cmp 'shared prefix, no pool.ids' 'shared prefix, pool.ids'
 cmp 'eight prefixes, no pool.ids' 'eight prefixes, pool.ids'
 
-# The first id of a process, its start included: the whole prompt, and one id more.
+# Time to a process's first id, including its start: for the whole prompt, and for one id more.
 cp one whole
 echo "$(cat one) 7" >longer
 for prompt in whole longer; do
@@ -88,7 +88,7 @@ done
 echo "bytes on disk: one prefix $(du -b one.pool/*/*.safetensors | cut -f 1), eight $(
   du -bc eight.pool/*/*.safetensors | tail -n 1 | cut -f 1)"
 
-# Eight processes at once; each has read the whole prefix when its second id is out.
+# Eight processes at once; each has read the whole prefix once its second id is written.
 for i in 1 2 3 4 5 6 7 8; do
   tl-generate -m "$model" --temperature 0 --ignore-eos -n 100000 --threads 1 --stream --only-new --pool one.pool \
     longer >out$i 2>/dev/null &

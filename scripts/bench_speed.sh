@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures on this machine what tinyloop promises about speed and says which promises hold: decode, prefill,
-# attention, passes, growth, start-up. Builds a release if needed. Results go to standard output only.
+# Measures tinyloop's speed targets on this machine and reports which are met: decode, prefill,
+# attention, passes, growth, start-up. Builds a release if needed. Results go only to standard output.
 #
-#   bench_speed.sh [quick] [SHAPE]     SHAPE as of tl-bench-speed --shape; its weights should be well beyond the cache
-#   THREADS=1,2 REPEATS=5              in the environment: numbers of threads, samples of each figure
+#   bench_speed.sh [quick] [SHAPE]     SHAPE as for tl-bench-speed --shape; its weights should be much larger than the cache
+#   THREADS=1,2 REPEATS=5              in the environment: numbers of threads, samples per figure
 #
-# quick: one thread number (the last), three samples, fewer contexts. Run it on an idle machine.
+# quick: only the last number of threads, three samples, fewer contexts. Run it on an idle machine.
 set -euo pipefail
 exec </dev/null
 cd "$(dirname "$0")/.."
@@ -52,11 +52,11 @@ measure() { # NAME OPTION...
 }
 echo "tinyloop on $(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1), $cpus CPUs, shape $shape"
 measure weights --shape "$shape" --dtype f32,f16,q8,q4 --only prefill,decode,passes --prefill 512 --context 0 --rows 1,6
-# Small weights, so that attention is not lost in their noise.
+# Small weights, so that their noise does not drown out attention.
 measure attention --shape "$shape" --dtype q4 --kv f32,f16,int8,int4 --only decode --context $contexts
 measure growth --shape "$shape" --dtype q8 --only growth --context $contexts
 
-# From the start of a process to its first id, beside the decode step that this is: medians of several runs.
+# Time from the start of a process to its first id, against the decode step it contains: medians of several runs.
 python3 scripts/random_checkpoint.py "$folder/checkpoint" "$shape"
 tl-convert --dtype f16 "$folder/checkpoint" "$folder/model.tinyloop" >"$folder/converted"
 rm -r "$folder/checkpoint"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares what tl-bench-speed --json measured with the speeds that tinyloop promises itself.
+"""Compares the output of tl-bench-speed --json with tinyloop's speed targets.
 
 Usage: bench_speed_lines.py FOLDER. Reads weights.json (types f32, f16, q8, q4), attention.json (all
---kv modes), growth.json and start.json (see bench_speed.sh), each if it is there, and prints one line
-a promise: the figure, what it should be, and whether it holds. Runs nothing.
+--kv modes), growth.json and start.json (see bench_speed.sh), each if it exists, and prints one line
+per target: the figure, the target, and whether it holds. Runs nothing.
 """
 
 import json
@@ -50,7 +50,7 @@ def weight_lines(report):
     shares = {'f16': 0.85, 'q8': 0.80, 'q4': 0.75}
     blocks = {(block['weights'], block['threads']): block for block in report['blocks']}
     for (weights, count), block in blocks.items():
-        # Half of the cache may hold a half of the weights, and that is no promise.
+        # Weights that partly fit in the cache are read faster than memory allows, so they are not judged.
         beyond = block['weight_bytes'] > 4 * report['last_level_cache_bytes']
         decode = row_of(block, part='decode', context=0)
         if weights in shares and decode:
@@ -90,7 +90,7 @@ def attention_lines(report):
 
 
 def growth_lines(report):
-    """How far the middle figures are from a straight line through the outer ones."""
+    """The deviation of the middle figures from a straight line through the outer ones."""
     for block in report['blocks']:
         rows = rows_of(block, part='growth')
         for key, other in (('loops', 'context'), ('context', 'loops')):
@@ -123,7 +123,7 @@ def limit_lines(reports):
         pattern = next(limit['pattern'] for limit in block['limits'] if limit['limit'] == 'memory')
         yield (f"{block['device']}, {block['weights']}: memory {gb['memory']:.1f} GB/s ({pattern}), cache "
                f"{gb['cache']:.0f} GB/s, floats {gb['floats']:.0f} Gop/s, int8 {gb['int8']:.0f} Gop/s; "
-               f"greatest over least of a limit's samples {spread:.1f}")
+               f"max over min of a limit's samples {spread:.1f}")
 
 
 def main(folder):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the rules of the source tree that no compiler knows: who may include whom, sizes, names, silence.
+"""Checks rules of the source tree that no compiler checks: includes between layers, file sizes, names, silence.
 
-Usage: check_layers.py [ROOT]. Prints one line a fault and exits with 1 if there is any. Not a style checker.
+Usage: check_layers.py [ROOT]. Prints one line per fault and exits with 1 if there is any. Not a style checker.
 """
 
 import pathlib
@@ -10,26 +10,27 @@ import re
 import sys
 
 # lib/tinyloop/ from bottom to top: a layer may include itself and those before it. Headers directly in
-# lib/tinyloop/ are below all, but for the one that chooses a backend.
+# lib/tinyloop/ are below all layers, except the one that chooses a backend.
 LIB = 'lib/tinyloop/'
-LAYERS = ('files', 'text', 'model', 'device', 'kv', 'pool', 'engine', 'sampling', 'schedule', 'batch', 'measure')
+LAYERS = ('files', 'text', 'model', 'device', 'kv', 'pool', 'engine', 'sampling', 'prompt', 'schedule', 'batch', 'measure')
 TOP_HEADERS = ('error.h', 'token.h', 'random.h', 'number_formats.h', 'parse_number.h')
 # A pool knows bytes and names; it never sees a device.
 POOL_SEES = ('files/', 'kv/snapshot.h', 'kv/cache_identity.h', 'pool/')
-# The implementations of device/ops.h may see of lib what ops.h itself may see, and their own folder.
+# The implementations of device/ops.h may include what ops.h itself may include, and their own folder.
 BACKENDS = ('cpu', 'cuda')
-UP_TO_OPS = ('files/', 'model/packed_matrix.h', 'device/')
-# The one module that knows the backends, and who may ask it for one.
+UP_TO_OPS = ('files/', 'model/codebook.h', 'model/packed_matrix.h', 'device/')
+# The one module that knows the backends, and its header.
 SELECTOR = 'lib/tinyloop/backend.cpp'
 SELECTOR_HEADER = 'backend.h'
 
-# What is one module in two headers: the second completes a private class of the first.
+# One module in two headers: the second completes a private class of the first.
 ONE_MODULE = {('lib/tinyloop/engine/forward', 'lib/tinyloop/engine/forward_memory')}
 
 SOURCES = {'.h', '.cpp', '.cu', '.cuh', '.inc'}
 COUNTED = SOURCES | {'.py', '.sh'}
 LONGEST = 500
-NOT_OURS = 'scripts/gpu_headers/'  # collected by gpu_check.sh, not kept
+WIDEST = 100
+NOT_OURS = 'scripts/gpu_headers/'  # collected by gpu_check.sh, not in the repository
 DRAWERS = {'util', 'utils', 'common', 'helper', 'helpers', 'misc'}
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
@@ -76,15 +77,19 @@ def faults_of(root, path):
     parts = name.split('/')
     text = path.read_text(encoding='utf-8', errors='replace')
     if text.count('\n') > LONGEST:
-        yield f'{name}: {text.count(chr(10))} lines, {LONGEST} are allowed'
+        yield f'{name}: {text.count(chr(10))} lines, at most {LONGEST} are allowed'
+    if path.suffix in SOURCES:
+        for number, line in enumerate(text.split('\n'), 1):
+            if len(line) > WIDEST and '"' not in line:  # texts are not cut
+                yield f'{name}:{number}: {len(line)} columns, at most {WIDEST} are allowed'
     words = {word for part in parts for word in re.split(r'[-_.]', part.lower())}
     for drawer in sorted(words & DRAWERS):
-        yield f'{name}: "{drawer}" says nothing about what is inside'
+        yield f'{name}: "{drawer}" does not describe the content'
     if parts[0] not in ('lib', 'tools', 'cuda') or path.suffix not in SOURCES:
         return
     if parts[0] == 'lib':
         if not name.startswith(LIB):
-            yield f'{name}: sources lie below {LIB}'
+            yield f'{name}: sources belong below {LIB}'
         elif len(parts) > 3 and parts[2] not in LAYERS + BACKENDS:
             yield f'{name}: the folder is not in the table of layers'
         elif len(parts) == 3 and path.suffix == '.h' and parts[2] not in TOP_HEADERS + (SELECTOR_HEADER,):
@@ -114,7 +119,7 @@ def mutual(root):
     for name, others in sorted(included.items()):
         for other in sorted(others):
             if name < other and name in included.get(other, ()) and (name, other) not in ONE_MODULE:
-                yield f'{name}: it and {other} include each other'
+                yield f'{name}: includes {other}, which includes it'
 
 
 def main(root):

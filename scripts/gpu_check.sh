@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Checks tinyloop on this machine's GPU and measures it there, in at most about eight minutes; a short table comes last.
+# Checks tinyloop on this machine's GPU and measures its speed, in at most about eight minutes; ends with a short table.
 #   scripts/gpu_check.sh             needs nvcc, cuBLAS, g++, python3, meson, ninja and no network
-#   scripts/gpu_check.sh --prepare   before, where the libraries' headers are installed: collects them in scripts/gpu_headers/
-# Not the tests without a GPU: those are in scripts/test.sh.
+#   scripts/gpu_check.sh --prepare   first, where the libraries' headers are installed: collects them in scripts/gpu_headers/
+# Not the tests that need no GPU: scripts/test.sh runs those.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 headers=scripts/gpu_headers
@@ -36,9 +36,9 @@ logs=$build/check
 passed=0 failed=0 skipped=0
 left() { echo $((480 - (SECONDS - started))); }
 
-# step NAME SECONDS COMMAND...: its output goes to a file; what failed is shown.
+# step NAME SECONDS COMMAND...: runs COMMAND with its output in a file, which is shown on failure.
 step() {
-  local name=$1 most=$2 status=0
+  local name=$1 limit=$2 status=0
   shift 2
   local room
   room=$(left)
@@ -48,7 +48,7 @@ step() {
     return 1
   fi
   local begun=$SECONDS
-  timeout "$((most < room ? most : room))" "$@" >"$logs/$name" 2>&1 || status=$?
+  timeout "$((limit < room ? limit : room))" "$@" >"$logs/$name" 2>&1 || status=$?
   if [ "$status" -eq 0 ]; then
     echo "ok   $name ($((SECONDS - begun)) s)"
     passed=$((passed + 1))
@@ -66,7 +66,7 @@ finish() {
   exit
 }
 
-# Only this GPU's architecture: the others would cost minutes of compiling.
+# Only this GPU's architecture: the others would take minutes to compile.
 arch=sm_90
 if capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1) && [[ $capability =~ ^[0-9]+\.[0-9]$ ]]; then
   arch=sm_${capability/./}
@@ -75,9 +75,9 @@ elif ! compgen -G '/dev/nvidia*' >/dev/null && [ ! -e /proc/driver/nvidia ] && [
   failed=1
   finish
 else
-  echo "     nvidia-smi names no GPU though a driver is here: building for $arch"
+  echo "     nvidia-smi reports no GPU although there is a driver: building for $arch"
 fi
-# Where the toolkit has no cuBLAS, Python's packages of it serve.
+# If the toolkit has no cuBLAS, use the one from Python's packages.
 nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc) || nvcc=
 if [ ! -f "${nvcc%/bin/nvcc}/include/cublas_v2.h" ] && packages=$(python3 -c 'import nvidia, pathlib
 for path in nvidia.__path__:
@@ -90,7 +90,7 @@ options=(--buildtype=release -Dtests=true -Dcuda=enabled "-Dgpu_arch=$arch")
 if [ -d "$headers" ]; then
   options+=("-Dheader_folder=$headers")
 else
-  echo "     no $headers (--prepare makes it): fmt, CLI11, nlohmann-json, xxHash and doctest must be installed"
+  echo "     no $headers (--prepare creates it): fmt, CLI11, nlohmann-json, xxHash and doctest must be installed"
 fi
 mkdir -p "$logs"
 if [ ! -f "$build/build.ninja" ]; then
@@ -111,13 +111,13 @@ if [ -z "$device" ]; then
 fi
 echo "     $device, $arch"
 
-# --- right ---
+# --- correctness ---
 export TL_CUDA_DEVICE=1
 step kernels 120 meson test -C "$build" --no-rebuild --print-errorlogs kernels-forward
 step models 90 "$build/tests/cuda/cuda-tests" '--source-file=*/test_cuda_model.cpp'
 unset TL_CUDA_DEVICE
 
-# One prompt, one answer on this device: chunks of few rows, speculation and graphs.
+# A prompt gets the same answer on this device with small chunks, speculation and graphs.
 law() {
   local tiny=$build/tests/tiny-models option answer
   for name in m ouro huginn qwen3; do
@@ -128,13 +128,13 @@ law() {
       [ "$name" != qwen3 ] || [[ $option != *speculative* ]] || continue
       # shellcheck disable=SC2086 # options are separate words
       [ "$answer" = "$(echo 3 1 4 1 5 9 2 6 5 3 5 8 9 7 9 3 2 3 8 4 | tl-generate -m "$tiny/$name.tinyloop" \
-        --backend cuda -n 20 --seed 7 $option)" ] || { echo "$name $option: another answer"; return 1; }
+        --backend cuda -n 20 --seed 7 $option)" ] || { echo "$name $option: the answer differs"; return 1; }
     done
   done
 }
 step law 120 bash -c "$(declare -f law); build=$build; law"
 
-# Some virtual machines refuse it their GPU.
+# Some virtual machines do not let it use their GPU.
 if ! command -v compute-sanitizer >/dev/null; then
   echo 'skip compute-sanitizer: not installed'
   skipped=$((skipped + 1))
@@ -149,7 +149,7 @@ else
   done
 fi
 
-# --- fast --- the shape of Ouro-1.4B with random weights
+# --- speed --- the shape of Ouro-1.4B with random weights
 shape=dim=2048,ffn=5632,heads=16,layers=24,loops=4,vocab=49152
 for type in f16 q8; do
   step "speed-$type" 120 tl-bench-speed --backend cuda --shape "$shape" --dtype "$type" --json -q --array 4096 \

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs the Debian 12 packages that tinyloop is built and tested with; asks nothing, costs nothing the second time.
-# Not for other systems: there the compiler and Meson will say what is missing.
+# Installs the Debian 12 packages needed to build and test tinyloop; asks nothing, and does nothing if all are there.
+# Not for other systems: there the compiler and Meson report what is missing.
 set -euo pipefail
 
 packages=(g++ meson ninja-build pkg-config libfmt-dev libcli11-dev doctest-dev
   nlohmann-json3-dev libxxhash-dev libpcre2-dev libutf8proc-dev mandoc python3)
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-  echo "install_packages: not a Debian system; needed are what Debian calls: ${packages[*]}" >&2
+  echo "install_packages: not a Debian system; install the equivalents of ${packages[*]}" >&2
   exit 0
 fi
 
@@ -22,7 +22,7 @@ done
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
   if ! command -v sudo >/dev/null; then
-    echo "install_packages: please let root install: apt-get install ${missing[*]}" >&2
+    echo "install_packages: run as root: apt-get install ${missing[*]}" >&2
     exit 1
   fi
   as_root=(sudo)

@@ -3,7 +3,7 @@
 """Writes a Hugging Face Llama checkpoint with random bf16 weights, for measurements.
 
 Usage: random_checkpoint.py FOLDER dim=N,ffn=N,heads=N,layers=N,vocab=N[,kv-heads=N,head-dim=N,...]
-Other keys of tl-bench-speed's --shape are ignored. Not a model that says anything.
+Other keys of tl-bench-speed's --shape are ignored. Not a meaningful model.
 """
 
 import json
@@ -12,11 +12,11 @@ import random
 import struct
 import sys
 
-BLOCK = 1 << 20  # values that are drawn and then repeated
+BLOCK = 1 << 20  # values drawn and then repeated
 
 
 def random_block():
-    """bf16 values of either sign from 0.008 to 0.03."""
+    """Random bf16 values of either sign with magnitudes from 0.008 to 0.03."""
     low = random.Random(1).randbytes(BLOCK)
     signs = bytes(0x3c | (byte & 0x80) for byte in range(256))
     block = bytearray(2 * BLOCK)

@@ -14,12 +14,12 @@ case ${1-} in
     ;;
 esac
 
-# Sanitizers end a program with 99, which no tool uses: a test that expects failure cannot mistake them for it.
+# Sanitizers exit with 99, which no tool uses, so a test that expects a failure cannot mistake one for it.
 export ASAN_OPTIONS=exitcode=99
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1:exitcode=99
 export TSAN_OPTIONS=halt_on_error=1:exitcode=99
 
-# g++ 12's thread sanitizer cannot run where the kernel scatters mappings wider than it expects.
+# g++ 12's thread sanitizer cannot run if the kernel randomises addresses more widely than it expects.
 fixed_addresses=()
 if setarch "$(uname -m)" -R true 2>/dev/null; then fixed_addresses=(setarch "$(uname -m)" -R); fi
 
@@ -43,12 +43,12 @@ run_tests() {
 
 if scripts/install_packages.sh; then
   runner=() targets=()
-  # Another compiler's warnings must not stop anybody, but no commit may bring one.
+  # Another compiler's warnings must not break a build, but no commit may add one.
   run_tests build/test "--buildtype=release -Dtests=true${CI:+ -Dwerror=true}"
   if [ "${1-}" != quick ]; then
     run_tests build/asan '-Ddebug=true -Doptimization=1 -Dtests=true -Db_sanitize=address,undefined' \
       --timeout-multiplier 5
-    # Threads are in what these two programs test; the rest need not be built once more.
+    # Only these two programs test threads; the rest need not be built again.
     runner=("${fixed_addresses[@]}") targets=(unit-tests model-tests)
     run_tests build/tsan '-Ddebug=true -Doptimization=1 -Dtests=true -Db_sanitize=thread -Dcuda=disabled' \
       --timeout-multiplier 10 --suite unit --suite model

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints lib/text/unicode_additions.cpp: the characters that came to Unicode between 14 and 16, by category.
+"""Prints lib/text/unicode_additions.cpp: the characters added to Unicode between 14 and 16, by category.
 
-Needs Python 3.11, whose Unicode is 14, and unicodedata2 16.0.0 from PyPI. Not a part of the build.
+Needs Python 3.11, which has Unicode 14, and unicodedata2 16.0.0 from PyPI. Not part of the build.
 """
 
 import sys
@@ -44,7 +44,7 @@ def main():
             ranges[-1][1] = code
         else:
             ranges.append([code, code, category])
-    # The scripts' names are in no Python module; of the scripts only Han has letters in use here.
+    # No Python module has script names; Han is the only script used here.
     ranges += [[0x2b739, 0x2b739, 'Han'], [0x2ebf0, 0x2ee5d, 'Han'], [0x31350, 0x323af, 'Han']]
     line = '   '
     print(HEAD, end='')

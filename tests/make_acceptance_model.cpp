@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// make-acceptance-model FILE ACCEPTANCE [HIDDEN LAYERS LOOPS [TYPE]]: writes a model whose drafts
-// are right with a given probability, for measuring speculation. Not installed; big weights are
-// random and idle, what decides is this:
+// make-acceptance-model FILE ACCEPTANCE[+SECOND] [HIDDEN LAYERS LOOPS [TYPE]]: writes a model whose
+// drafts are right with a given probability, for measuring speculation. Not installed; big weights
+// are random and idle, what decides is this:
 //
 // Ids 0 .. 511 form one cycle, and the answer after x is the next id of it. For the share
 // ACCEPTANCE of the ids the embedding alone says so. For the others it says another id, and each
-// loop adds to a second channel that says the right one; it wins after three quarters of the loops.
-// So a draft of at most half of the loops is wrong exactly after those ids.
+// loop adds to a second channel that says the right one; it wins after three quarters of the loops,
+// and with SECOND, up to that share of the ids, after two loops. So a draft of at most half of the
+// loops is wrong exactly after those ids.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -31,21 +32,23 @@ double noise(std::uint32_t tensor, std::uint32_t index) {
 
 struct Plan {
   std::vector<TokenId> next, wrong;  // [ids]
-  std::vector<bool> slow;            // [ids]: the draft says `wrong`
+  std::vector<float> late;  // [ids]: loops until `next` wins over `wrong`; 0: from the first
 };
 
-Plan make_plan(double acceptance) {
+Plan make_plan(double acceptance, double second, std::int32_t loops) {
   std::vector<TokenId> cycle(kIds);
   for (TokenId i = 0; i < kIds; ++i) cycle[static_cast<std::size_t>(i)] = i;
   for (std::uint32_t i = kIds - 1; i > 0; --i) {
     std::swap(cycle[i], cycle[philox(2, {i, 0, 0, 0})[0] % (i + 1)]);
   }
-  Plan plan{std::vector<TokenId>(kIds), std::vector<TokenId>(kIds), std::vector<bool>(kIds)};
+  Plan plan{std::vector<TokenId>(kIds), std::vector<TokenId>(kIds), std::vector<float>(kIds)};
   for (std::uint32_t i = 0; i < kIds; ++i) {
     const auto x = static_cast<std::size_t>(cycle[i]);
     plan.next[x] = cycle[(i + 1) % kIds];
     plan.wrong[x] = cycle[(i + 2) % kIds];
-    plan.slow[x] = static_cast<double>(philox(3, {i, 0, 0, 0})[0]) * 0x1p-32 >= acceptance;
+    const double share = static_cast<double>(philox(3, {i, 0, 0, 0})[0]) * 0x1p-32;
+    if (share >= acceptance) plan.late[x] = 0.75f * static_cast<float>(loops);
+    if (share >= acceptance && share < second) plan.late[x] = 1.5f;
   }
   return plan;
 }
@@ -62,10 +65,9 @@ std::vector<float> row_of(const ModelTensor& tensor, const ModelConfig& config, 
     row[static_cast<std::size_t>(n)] = kEmbedding;
   } else if (tensor.name == "head") {
     for (std::size_t x = 0; x < kIds; ++x) {
-      if (plan.slow[x]) {
+      if (plan.late[x] > 0.0f) {
         if (plan.wrong[x] == n) row[x] = 1.0f;
-        const auto loops = static_cast<float>(config.default_loops);
-        if (plan.next[x] == n) row[kIds + x] = kEmbedding / (kStep * 0.75f * loops);
+        if (plan.next[x] == n) row[kIds + x] = kEmbedding / (kStep * plan.late[x]);
       } else if (plan.next[x] == n) {
         row[x] = 1.0f;
       }
@@ -84,15 +86,15 @@ std::vector<float> row_of(const ModelTensor& tensor, const ModelConfig& config, 
   if (down) {
     for (std::size_t x = 0; x < kIds; ++x) row[x] = 0.0f;
     const std::int64_t x = n - kIds;
-    if (x >= 0 && x < kIds && plan.slow[static_cast<std::size_t>(x)]) {
+    if (x >= 0 && x < kIds && plan.late[static_cast<std::size_t>(x)] > 0.0f) {
       row[static_cast<std::size_t>(x)] = kStep / 0.731f;  // silu(1)
     }
   }
   return row;
 }
 
-void write(const std::string& path, double acceptance, std::int32_t hidden, std::int32_t layers,
-           std::int32_t loops, WeightType type) {
+void write(const std::string& path, double acceptance, double second, std::int32_t hidden,
+           std::int32_t layers, std::int32_t loops, WeightType type) {
   ModelConfig config;
   config.family = "nanbeige";
   config.vocab = kIds;
@@ -103,8 +105,8 @@ void write(const std::string& path, double acceptance, std::int32_t hidden, std:
   config.context = 4096;
   config.core_layers = layers;
   config.default_loops = config.trained_loops = loops;
-  config.greatest_loops = 64;
-  const Plan plan = make_plan(acceptance);
+  config.max_loops = 64;
+  const Plan plan = make_plan(acceptance, second, loops);
   const std::vector<WeightType> types(model_tensors(config).size(), type);
   ModelWriter writer(path, config, types);
   std::uint32_t number = 0;
@@ -131,15 +133,19 @@ void write(const std::string& path, double acceptance, std::int32_t hidden, std:
 
 int main(int argc, char** argv) {
   if (argc != 3 && argc != 6 && argc != 7) {
-    std::fputs("usage: make-acceptance-model FILE ACCEPTANCE [HIDDEN LAYERS LOOPS [TYPE]]\n",
-               stderr);
+    std::fputs(
+        "usage: make-acceptance-model FILE ACCEPTANCE[+SECOND] [HIDDEN LAYERS LOOPS [TYPE]]\n",
+        stderr);
     return 2;
   }
   try {
     const auto number = [&](int index, int otherwise) {
       return argc > index ? std::atoi(argv[index]) : otherwise;
     };
-    write(argv[1], std::atof(argv[2]), number(3, 1024), number(4, 4), number(5, 8),
+    const std::string shares = argv[2];
+    const std::size_t plus = shares.find('+');
+    const double second = plus == std::string::npos ? 0.0 : std::atof(argv[2] + plus + 1);
+    write(argv[1], std::atof(argv[2]), second, number(3, 1024), number(4, 4), number(5, 8),
           parse_weight_type(argc > 6 ? argv[6] : "f16"));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "make-acceptance-model: %s\n", error.what());

@@ -20,7 +20,7 @@ void write_all(const std::string& folder) {
     std::filesystem::rename(path, folder + "/" + std::string(name_of(which)) + ".tinyloop");
   }
   for (const WeightType type :
-       {WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+       {WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4, WeightType::q4_1}) {
     write_tiny_model(folder, TinyModel::m, type);
     write_tiny_model(folder, TinyModel::odd, type);
   }

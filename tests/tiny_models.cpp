@@ -146,7 +146,7 @@ ModelConfig tiny_config(TinyModel which) {
   c.context = 64;
   c.core_layers = 2;
   c.default_loops = 4;
-  c.trained_loops = c.greatest_loops = 16;
+  c.trained_loops = c.max_loops = 16;
   c.block = BlockKind::sandwich_out;
   c.loop_norm = c.exit_gate = true;
   c.final_norm = false;
@@ -218,7 +218,7 @@ ModelConfig tiny_config(TinyModel which) {
       c.default_loops = 3;
       return c;
   }
-  c.default_loops = c.trained_loops = c.greatest_loops = 1;
+  c.default_loops = c.trained_loops = c.max_loops = 1;
   return c;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON members that tl-generate, tl-batch and tl-score have in common: where a record belongs,
-// what was answered, what it took. Not the records as wholes: each tool has its own.
+// The JSON members that tl-generate, tl-batch and tl-score have in common: a record's place, answer
+// and cost. Not whole records: each tool has its own.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace tinyloop::cli {
 
-// "line", "file" where there are several, "id" and "group" where the line has them.
+// "line", "file" if there are several, "id" and "group" if the line has them.
 JsonObject record_head(const TokenLine& line, bool several_files);
 
 // "tokens" (the prompt's before the answer's unless `only_new`), "stop", what matched, "seed".
 JsonObject answer_members(const TokenLine& line, const Answer& answer, bool only_new,
                           std::uint64_t seed);
 
-// "prefill_ms", "first_token_ms" and "decode_ms": null where no token was wanted, so that nothing
+// "prefill_ms", "first_token_ms" and "decode_ms": null if no token was requested and nothing
 // was done.
 JsonObject time_members(const DecodeStats& stats);
 

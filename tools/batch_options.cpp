@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that say how many sequences advance together, which, and whose lines they are.
-// What a schedule does is lib/schedule's business.
+// The options that choose how many sequences advance together, which ones, and the shard of lines.
+// What a schedule does is lib/batch's business.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,10 +15,10 @@
 namespace tinyloop::cli {
 namespace {
 
-constexpr std::int32_t kMostLanes = 4096, kAutoLanes = 32;
+constexpr std::int32_t kMaxLanes = 4096, kAutoLanes = 32;
 constexpr std::string_view kAuto = "auto";
 
-// What this process may still take: of the machine, or of its control group if that is less.
+// The memory this process may still take: the machine's, or its control group's if that is less.
 std::int64_t available_memory() {
   std::int64_t bytes = INT64_MAX;
   std::ifstream machine("/proc/meminfo");
@@ -26,10 +26,10 @@ std::int64_t available_memory() {
     std::int64_t kilobytes = 0;
     if (word == "MemAvailable:" && machine >> kilobytes) bytes = kilobytes * 1024;
   }
-  std::int64_t most = 0, used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> most &&
+  std::int64_t limit = 0, used = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit &&
       std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
-    bytes = std::min(bytes, std::max<std::int64_t>(most - used, 1));
+    bytes = std::min(bytes, std::max<std::int64_t>(limit - used, 1));
   }
   return bytes;
 }
@@ -38,24 +38,24 @@ std::int64_t available_memory() {
 
 void BatchFlags::add(CLI::App& app) {
   app.add_option("--lanes", lanes_,
-                 "Sequences that advance together, or auto: as many as --memory allows")
+                 "Number of sequences that advance together, or auto: as many as --memory allows")
       ->type_name("N")
       ->default_str(lanes_);
   app.add_option("--memory", memory_,
-                 "Bytes of keys and values at most, such as 8G; default: no limit, with --lanes "
-                 "auto half of what is available")
+                 "Maximum bytes of keys and values, such as 8G; default: no limit, with --lanes "
+                 "auto half of the available memory")
       ->type_name("BYTES");
   app.add_option("--schedule", schedule_,
-                 "Whether a free place waits for all lanes to end or is filled at once")
+                 "Whether a free lane is filled at once or waits for all lanes to finish")
       ->check(CLI::IsMember({"lockstep", "continuous"}))
       ->type_name("SCHEDULE")
       ->default_str(schedule_);
   app.add_option("--group", group_,
-                 "Which jobs run next to each other and share what they have in common")
+                 "Which jobs run next to each other and share their common prefix")
       ->check(CLI::IsMember({"prefix", "key", "none"}))
       ->type_name("BY")
       ->default_str(group_);
-  app.add_option("--shard", shard_, "Only every n-th line, from the one with number i + 1 on")
+  app.add_option("--shard", shard_, "Answer only every N-th line, starting with line I + 1")
       ->type_name("I/N");
 }
 
@@ -76,9 +76,9 @@ BatchOptions BatchFlags::options() const {
     return options;
   }
   const auto lanes = parse_number<std::int64_t>(lanes_);
-  if (!lanes || *lanes < 1 || *lanes > kMostLanes) {
+  if (!lanes || *lanes < 1 || *lanes > kMaxLanes) {
     throw Error(ErrorKind::usage, "--lanes: '{}' is not an integer from 1 to {} or auto", lanes_,
-                kMostLanes);
+                kMaxLanes);
   }
   options.lanes = static_cast<std::int32_t>(*lanes);
   return options;

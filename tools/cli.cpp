@@ -39,7 +39,7 @@ void complain(std::string_view library_message) {
   std::fputs(line.c_str(), stderr);
 }
 
-// Where there may be no memory for a message, or a signal came.
+// For when there may be no memory for a message, or in a signal handler.
 void complain_plainly(std::string_view text) {
   if (::write(2, tool_name.data(), tool_name.size()) > 0 &&
       ::write(2, text.data(), text.size()) > 0) {
@@ -74,17 +74,17 @@ void occupy_standard_descriptors() {
   }
 }
 
-// Files are mapped, and one that is cut off by somebody while it is read ends the process. Whatever
-// was not complete has no name yet.
+// Files are mapped, and one that is truncated while in use ends the process. Incomplete outputs
+// have no name yet.
 extern "C" void end_at_bus_error(int) {
   complain_plainly(
-      ": a model, state or pool entry was cut off while it was read, or its disk failed\n");
+      ": a model, state or pool entry was truncated while in use, or its disk failed\n");
   ::_exit(kFailed);
 }
 
-// CLI11's text made one line in the manner of all others.
+// CLI11's text as one line in the style of all other messages.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
-  // Before what is missing: a misspelt option is often why.
+  // Checked before missing options: a misspelt option is often why.
   if (const std::vector<std::string> rest = app.remaining(); !rest.empty()) {
     const std::string& first = rest.front();
     if (first.size() > 1 && first.front() == '-') {
@@ -108,7 +108,7 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
   return text;
 }
 
-// A value that is an empty string, most often of a shell variable that is not set. "--name=" is
+// Refuses empty values, most often from unset shell variables. "--name=" is
 // refused before CLI11 takes the next argument for the value.
 void refuse_empty_values(CLI::App& app, int argc, char** argv) {
   for (int i = 1; i < argc && std::strcmp(argv[i], "--") != 0; ++i) {
@@ -125,7 +125,7 @@ void refuse_empty_values(CLI::App& app, int argc, char** argv) {
   }
 }
 
-// What an option's value from the environment is wrong with is the variable's fault.
+// If an option's value comes from the environment, the message names the variable.
 std::string with_variable(const CLI::App& app, std::string message) {
   const std::string name = message.substr(0, message.find_first_of(": "));
   const CLI::Option* option = name.starts_with("--") ? app.get_option_no_throw(name) : nullptr;
@@ -135,7 +135,7 @@ std::string with_variable(const CLI::App& app, std::string message) {
   return fmt::format("environment variable {}: {}", option->get_envname(), message);
 }
 
-// "--stats FILE": the file is taken for an input, since only "--stats=FILE" gives it to the option.
+// "--stats FILE": FILE is parsed as an input, since only "--stats=FILE" passes it to the option.
 std::string with_likely_meaning(const CLI::App& app, const std::string& message) {
   for (std::size_t i = 1; i < command_line.size(); ++i) {
     const std::string before(command_line[i - 1]);
@@ -143,7 +143,7 @@ std::string with_likely_meaning(const CLI::App& app, const std::string& message)
         before.starts_with("--") ? app.get_option_no_throw(before) : nullptr;
     if (option == nullptr || !option->get_type_name().starts_with("[=")) continue;
     if (!message.starts_with(std::string(command_line[i]) + ":")) continue;
-    return fmt::format("{} (or is {}={} meant?)", message, before, command_line[i]);
+    return fmt::format("{} (did you mean {}={}?)", message, before, command_line[i]);
   }
   return message;
 }
@@ -189,7 +189,7 @@ std::string bash_completion(const CLI::App& app) {
       function, cases, words.substr(1), app.get_name());
 }
 
-// Something to print in place of running the tool.
+// Something to print instead of running the tool.
 struct Notice {
   std::string text;
 };
@@ -209,17 +209,17 @@ void add_common_options(CLI::App& app) {
       ->trigger_on_parse();
   app.add_option_function<std::string>(
          "--completion", [&app](const std::string&) { throw Notice{bash_completion(app)}; },
-         "Print a completion function for the shell and exit")
+         "Print a shell completion function and exit")
       ->check(CLI::IsMember({"bash"}))
       ->type_name("SHELL")
       ->trigger_on_parse();
-  app.add_flag("-q,--quiet", quiet, "No warnings and no progress");
+  app.add_flag("-q,--quiet", quiet, "Do not print warnings or progress");
 }
 
 int run_body(CLI::App& app, int argc, char** argv, const std::function<int()>& body) {
   try {
     refuse_empty_values(app, argc, argv);
-    for (CLI::Option* option : app.get_options()) {  // "--quiet=false" is no way to say nothing
+    for (CLI::Option* option : app.get_options()) {  // so that "--quiet=false" is refused
       if (option->get_type_name().empty()) option->disable_flag_override();
       // "--stats=a --stats=b": CLI11 takes the last value of a flag.
       if (option->get_type_name().starts_with("[=")) {
@@ -244,7 +244,7 @@ int run_body(CLI::App& app, int argc, char** argv, const std::function<int()>& b
     return error.kind() == ErrorKind::usage ? kUsage : kFailed;
   } catch (const std::bad_alloc&) {
     return out_of_memory();
-  } catch (const std::length_error&) {  // a container asked for more than there can be
+  } catch (const std::length_error&) {  // a container asked for more than possible
     return out_of_memory();
   } catch (const std::exception& error) {
     complain(error.what());
@@ -280,7 +280,7 @@ int run(CLI::App& app, int argc, char** argv, const std::function<int()>& body) 
   try {
     add_common_options(app);
     return run_and_flush(app, argc, argv, body);
-  } catch (const std::bad_alloc&) {  // while another failure was told
+  } catch (const std::bad_alloc&) {  // while another failure was reported
     return out_of_memory();
   }
 }

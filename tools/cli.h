@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a tool: exit codes, messages, standard output that is checked to the end.
+// Runs a tool: exit codes, messages, checked standard output.
 // Not the options of any tool and not its files.
 #pragma once
 
@@ -29,10 +29,10 @@ std::string with_options(std::string_view message);
 void warn(const std::string& message);
 bool is_quiet();
 
-// Whether the option stands on the command line; its default from the environment does not count.
+// Whether the option is on the command line; a default from the environment does not count.
 bool on_command_line(std::string_view option);
 
-// The most memory this process has held so far, mapped files included.
+// The peak memory of this process so far, including mapped files.
 std::int64_t peak_resident_bytes();
 
 }  // namespace tinyloop::cli

@@ -57,7 +57,7 @@ std::map<TokenId, double> parse_logit_bias(std::string_view text) {
       throw Error(ErrorKind::usage, "--logit-bias: '{}' is not ID:VALUE", pair);
     }
     if (!bias.emplace(*id, *value).second) {
-      throw Error(ErrorKind::usage, "--logit-bias: id {} is there twice", *id);
+      throw Error(ErrorKind::usage, "--logit-bias: duplicate id {}", *id);
     }
   }
   return bias;
@@ -128,7 +128,7 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std
                   });
 }
 
-std::size_t parse_bytes(std::string_view option, std::string_view text, std::int64_t least) {
+std::size_t parse_bytes(std::string_view option, std::string_view text, std::int64_t min) {
   std::string_view digits = text;
   int shift = 0;
   if (!text.empty()) {
@@ -139,7 +139,7 @@ std::size_t parse_bytes(std::string_view option, std::string_view text, std::int
     }
   }
   const auto count = parse_number<std::int64_t>(digits);
-  if (!count || *count < least || *count > Limits<std::int64_t>::max() >> shift) {
+  if (!count || *count < min || *count > Limits<std::int64_t>::max() >> shift) {
     throw Error(ErrorKind::usage, "{}: '{}' is not a number of bytes such as 800M or 8G", option,
                 text);
   }
@@ -171,7 +171,7 @@ void ModelOptions::add(CLI::App& app) {
       ->type_name("MODEL")
       ->required();
   add_number(app, "--threads", threads, 0, 4096,
-             "Threads; 0: as many as the CPUs this process may use")
+             "Number of threads; 0: one per CPU this process may use")
       ->default_str("0")
       ->envname("TL_THREADS");
   device.add(app);
@@ -180,14 +180,15 @@ void ModelOptions::add(CLI::App& app) {
 Model ModelOptions::open() const { return Model::open(path); }
 
 void DeviceOptions::add(CLI::App& app) {
-  app.add_option("--backend", backend, "What computes; auto: a GPU if there is one, else the CPU")
+  app.add_option("--backend", backend,
+                 "Device to compute on; auto: a GPU if there is one, else the CPU")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->type_name("DEVICE")
       ->default_str("cpu")
       ->envname("TL_BACKEND");
   add_bytes(app, "--gpu-memory", gpu_memory, 1,
-            "Most memory of a GPU to use, such as 8G or 500M; default: what is free");
-  app.add_option("--isa", isa, "Instruction set; default: the best this CPU has")
+            "Maximum GPU memory to use, such as 8G or 500M; default: all that is free");
+  app.add_option("--isa", isa, "Instruction set; default: the best this CPU supports")
       ->check(CLI::IsMember({"portable", "avx2", "avx512"}))
       ->type_name("ISA")
       ->envname("TL_CPU_ISA");
@@ -197,8 +198,8 @@ std::unique_ptr<Ops> DeviceOptions::make_ops(int threads) const {
   if (backend == "cuda") {
     for (const char* option : {"--isa", "--threads"}) {
       if (on_command_line(option)) {
-        throw Error(ErrorKind::usage, "{} and {} exclude each other: it is of the CPU", option,
-                    on_command_line("--backend") ? "--backend cuda" : "TL_BACKEND=cuda");
+        throw Error(ErrorKind::usage, "{} and {} exclude each other: the option is for the CPU",
+                    option, on_command_line("--backend") ? "--backend cuda" : "TL_BACKEND=cuda");
       }
     }
   } else if (backend == "cpu" && gpu_memory > 0) {
@@ -209,21 +210,21 @@ std::unique_ptr<Ops> DeviceOptions::make_ops(int threads) const {
 
 void LoopOptions::add(CLI::App& app) {
   add_number(app, "--loops", loops, 1, Limits<std::int32_t>::max(),
-             "Loops of the core block; default: the model's own");
+             "Number of loops; default: the model's own");
   add_without_loops(app);
 }
 
 void LoopOptions::add_without_loops(CLI::App& app) {
-  app.add_option("--kv", kv, "How keys and values are kept; default: f16")
+  app.add_option("--kv", kv, "How keys and values are stored; default: f16")
       ->check(CLI::IsMember({"f32", "f16", "int8", "int4", "h16", "h8", "h4"}))
       ->type_name("MODE");
   add_number(app, "--cache-window", window, 0, Limits<std::int64_t>::max(),
-             "Positions a token sees, its own included; 0: all")
+             "Positions a token attends to, including itself; 0: all")
       ->default_str("0");
   add_number(app, "--prefill-chunk", prefill_chunk, 1, Limits<std::int32_t>::max(),
-             fmt::format("Prompt positions computed at once; default: {}", kChunk));
+             fmt::format("Prompt positions computed together; default: {}", kChunk));
   app.add_option("--init-state", initial_state,
-                 "Initial state, for models where it is free: zero, seed:N or an .npy file; "
+                 "Initial state, for models that do not fix it: zero, seed:N or an .npy file; "
                  "default: seed:0")
       ->each([](const std::string& text) {
         if (text != "zero" && !text.starts_with("seed:")) add_source(text);
@@ -234,14 +235,13 @@ void LoopOptions::add_without_loops(CLI::App& app) {
 std::int64_t LoopOptions::chunk() const { return prefill_chunk > 0 ? prefill_chunk : kChunk; }
 
 LoopPlan LoopOptions::plan(const ModelConfig& config) const {
-  kv_mode();  // a wrong environment is better told before any work
+  const StorageMode mode = storage();  // report a wrong environment before any work
   LoopPlan plan;
   try {
-    plan = make_loop_plan(config, loops, window);
+    plan = make_loop_plan(config, loops, window, mode);
   } catch (const Error& error) {
     throw Error(error.kind(), "--loops: {}", error.what());  // the window has been checked
   }
-  plan.stored_hidden = parse_hidden_mode(storage());
   if (plan.loops > config.trained_loops) {
     warn(fmt::format("{} loops, but the model was trained with {}", plan.loops,
                      config.trained_loops));
@@ -249,72 +249,70 @@ LoopPlan LoopOptions::plan(const ModelConfig& config) const {
   return plan;
 }
 
-// --kv, else what the environment says, else f16.
-std::string LoopOptions::storage() const {
-  if (!kv.empty()) return kv;
+StorageMode LoopOptions::storage() const {
+  if (!kv.empty()) return parse_storage_mode(kv);
   const char* value = std::getenv("TINYLOOP_KV_H_MODE");
   const std::string hidden =
       value == nullptr || std::string_view(value) == "0" || std::string_view(value) == "off"
           ? ""
           : value;
-  if (!hidden.empty() && parse_hidden_mode(hidden) == HiddenMode::none) {
+  if (!hidden.empty() && hidden != "h16" && hidden != "h8" && hidden != "h4") {
     throw Error(ErrorKind::usage,
                 "environment variable TINYLOOP_KV_H_MODE: '{}' is not h16, h8, h4 or off", hidden);
   }
   const bool int8 = switched_on("TINYLOOP_KV_INT8"), int4 = switched_on("TINYLOOP_KV_INT4");
   if (int8 + int4 + !hidden.empty() > 1) {
-    throw Error(ErrorKind::usage, "{} and {} are both set: one mode only",
+    throw Error(ErrorKind::usage, "{} and {} are both set; only one may be",
                 int8 ? "TINYLOOP_KV_INT8" : "TINYLOOP_KV_INT4",
                 int8 && int4 ? "TINYLOOP_KV_INT4" : "TINYLOOP_KV_H_MODE");
   }
-  return int8 ? "int8" : int4 ? "int4" : hidden.empty() ? "f16" : hidden;
+  if (!hidden.empty()) return parse_storage_mode(hidden);
+  return int8 ? StorageMode::int8 : int4 ? StorageMode::int4 : StorageMode::f16;
 }
 
 std::string LoopOptions::storage_setting() const {
-  return kv.empty() ? "TINYLOOP_KV_H_MODE=" + storage() : "--kv " + kv;
-}
-
-KvMode LoopOptions::kv_mode() const {
-  const std::string mode = storage();
-  return parse_hidden_mode(mode) == HiddenMode::none ? parse_kv_mode(mode) : KvMode::f16;
+  return kv.empty() ? fmt::format("TINYLOOP_KV_H_MODE={}", name_of(storage())) : "--kv " + kv;
 }
 
 void SamplingFlags::add(CLI::App& app) {
   add_number(app, "--temperature", options_.temperature, 0.0, kHuge,
-             "0: always the most probable token")
+             "Sampling temperature; 0: always the most probable token")
       ->default_str("1");
   add_number(app, "--top-k", options_.top_k, 0, Limits<std::int64_t>::max(),
-             "Only the N most probable tokens; 0: off")
+             "Sample only from the N most probable tokens; 0: off")
       ->default_str("50");
-  add_number(app, "--top-p", options_.top_p, kTiny, 1.0,
-             "Only the most probable tokens that together hold this share; 1: off")
+  add_number(
+      app, "--top-p", options_.top_p, kTiny, 1.0,
+      "Sample only from the most probable tokens that together reach this probability; 1: off")
       ->default_str("1");
-  add_number(app, "--min-p", options_.min_p, 0.0, 1.0,
-             "Only tokens with this share of the best one's probability; 0: off")
+  add_number(
+      app, "--min-p", options_.min_p, 0.0, 1.0,
+      "Sample only from tokens with at least this fraction of the best one's probability; 0: off")
       ->default_str("0");
   add_number(app, "--repetition-penalty", options_.repetition_penalty, kTiny, kHuge,
-             "Divides positive logits of tokens seen before; 1: off")
+             "Divide positive logits of earlier tokens by this, multiply negative ones; 1: off")
       ->default_str("1");
   add_number(app, "--presence-penalty", options_.presence_penalty, -kHuge, kHuge,
-             "Subtracted from the logits of tokens already generated")
+             "Subtract this from the logits of generated tokens")
       ->default_str("0");
   add_number(app, "--frequency-penalty", options_.frequency_penalty, -kHuge, kHuge,
-             "Subtracted once for each time a token was generated")
+             "Subtract this for each time a token was generated")
       ->default_str("0");
   app.add_option_function<std::string>(
          "--logit-bias",
          [this](const std::string& text) { options_.logit_bias = parse_logit_bias(text); },
-         "Added to the logits of these tokens; -inf: never")
+         "Add to the logits of these tokens; -inf bans one")
       ->type_name("ID:X,...");
   options_.seed = draw_seed();
   add_number(app, "--seed", options_.seed, 0, Limits<std::uint64_t>::max(),
-             "Seed of the random numbers; default: drawn and reported");
+             "Seed of the random numbers; default: drawn at random and reported");
   app.get_option("--seed")->each([this](const std::string&) { seed_given_ = true; });
 }
 
 void SamplingFlags::add_seed_by_line(CLI::App& app) {
   app.add_flag("--seed-by-line", seed_by_line_,
-               "Line n has the next seed after those of line n - 1, not all lines the same one");
+               "Give each line its own seeds, following those of the line before, instead of the "
+               "same for all");
 }
 
 std::uint64_t SamplingFlags::seed_of(std::int64_t line, std::int64_t samples) const {
@@ -324,7 +322,7 @@ std::uint64_t SamplingFlags::seed_of(std::int64_t line, std::int64_t samples) co
 
 void StopFlags::add(CLI::App& app) {
   add_number(app, "-n,--max-tokens", max_tokens_, 0, Limits<std::int64_t>::max(),
-             "Most tokens to generate")
+             "Maximum number of tokens to generate")
       ->default_str("128");
   app.add_option_function<std::vector<std::string>>(
          "--eos",
@@ -335,21 +333,21 @@ void StopFlags::add(CLI::App& app) {
              end_ids_.push_back(*id);
            }
          },
-         "Also ends at this token; may be repeated")
+         "Also end at this token; may be repeated")
       ->type_name("ID")
       ->allow_extra_args(false);
-  // Acts after --eos, wherever that stands: CLI11 goes by the order of definition.
+  // Acts after --eos, wherever it is given: CLI11 uses the order of definition.
   app.add_flag_callback(
       "--ignore-eos",
       [this] {
         if (!end_ids_.empty()) {
           throw Error(ErrorKind::usage,
                       "--eos and --ignore-eos exclude each other: one adds end tokens, the other "
-                      "ignores them all");
+                      "ignores all");
         }
         ignore_end_ids_ = true;
       },
-      "No token ends the run");
+      "Do not end at any token");
   app.add_option_function<std::vector<std::string>>(
          "--stop",
          [this](const std::vector<std::string>& texts) {
@@ -360,7 +358,7 @@ void StopFlags::add(CLI::App& app) {
              }
            }
          },
-         "Ends before this sequence of tokens; may be repeated")
+         "End before this sequence of tokens; may be repeated")
       ->type_name("\"ID ID\"")
       ->allow_extra_args(false);
 }

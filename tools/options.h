@@ -31,7 +31,7 @@ namespace tinyloop::cli {
 std::vector<std::string_view> split_list(std::string_view text);
 
 // An option whose value is one number in [low, high]: decimal, nothing before or after it, refused
-// where it does not fit. (CLI11 by itself reads 010 as 8 and 2^64 as 2^64 - 1.) T: std::int32_t,
+// if out of range. (CLI11 by itself reads 010 as 8 and 2^64 as 2^64 - 1.) T: std::int32_t,
 // std::int64_t, std::uint64_t, double.
 template <typename T>
 CLI::Option* add_number(CLI::App& app, const std::string& names, T& value,
@@ -48,7 +48,7 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& va
     for (const std::string_view word : split_list(text)) {
       values.push_back(parse(word, name));
       if (std::count(values.begin(), values.end(), values.back()) > 1) {
-        throw Error(ErrorKind::usage, "{}: '{}' is there twice", name, word);
+        throw Error(ErrorKind::usage, "{}: duplicate value '{}'", name, word);
       }
     }
   };
@@ -58,14 +58,14 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<T>& va
 CLI::Option* add_numbers(CLI::App& app, const std::string& name, std::vector<std::int64_t>& values,
                          std::int64_t low, std::int64_t high, const std::string& description);
 
-// The value "8G" of an option, at least `least`; the letters K, M and G are powers of 1024.
-std::size_t parse_bytes(std::string_view option, std::string_view text, std::int64_t least = 1);
+// The value "8G" of an option, at least `min`; the letters K, M and G are powers of 1024.
+std::size_t parse_bytes(std::string_view option, std::string_view text, std::int64_t min = 1);
 // An option with such a value.
 template <typename T>
-CLI::Option* add_bytes(CLI::App& app, const std::string& name, T& value, std::int64_t least,
+CLI::Option* add_bytes(CLI::App& app, const std::string& name, T& value, std::int64_t min,
                        const std::string& description) {
-  const auto take = [name, least, &value](const std::string& text) {
-    value = static_cast<T>(parse_bytes(name, text, least));
+  const auto take = [name, min, &value](const std::string& text) {
+    value = static_cast<T>(parse_bytes(name, text, min));
   };
   return app.add_option_function<std::string>(name, take, description)->type_name("BYTES");
 }
@@ -73,17 +73,17 @@ CLI::Option* add_bytes(CLI::App& app, const std::string& name, T& value, std::in
 // --pool, for every tool that has it; TL_POOL is its default.
 CLI::Option* add_pool(CLI::App& app, std::string& folder, const std::string& description);
 
-// Makes a pool ready for entries to come. What is wrong with it is a warning: it may serve all the
-// same, or is left out. Returns what look-ups would say of it once more; may be empty.
+// Prepares a pool for new entries. Problems with it are warnings: it may be used all the same, or
+// is left out. Returns the warning that look-ups would repeat; may be empty.
 std::string make_ready(std::optional<PrefixPool>& pool);
 
 // The options that mean the same in every tool. Each add() declares options on `app` and binds them
-// here, so the group must stay where it is until parsing is done.
+// here, so the group must not move until parsing is done.
 struct DeviceOptions {  // --backend, --gpu-memory, --isa; TL_BACKEND, TL_CPU_ISA
   std::string backend = "cpu", isa;
-  std::size_t gpu_memory = 0;  // 0: what there is
+  std::size_t gpu_memory = 0;  // 0: all that is free
   void add(CLI::App& app);
-  // Throws Error(usage) where an option on the command line is for the other backend.
+  // Throws Error(usage) if an option on the command line is for the other backend.
   std::unique_ptr<Ops> make_ops(int threads) const;
 };
 
@@ -104,17 +104,13 @@ struct LoopOptions {       // --loops, --kv, --cache-window, --prefill-chunk, --
   std::string initial_state;
   void add(CLI::App& app);
   void add_without_loops(CLI::App& app);  // for tools whose --loops is a list
-  // --kv, else what the environment says, else f16. In the store-h modes the plan says which, and
-  // this is f16.
-  KvMode kv_mode() const;
+  // --kv, else what the environment says, else f16.
+  StorageMode storage() const;
   // What asked for a store-h mode, such as "--kv h8" or "TINYLOOP_KV_H_MODE=h8".
   std::string storage_setting() const;
   // Warns if there are more loops than the model was trained with.
   LoopPlan plan(const ModelConfig& config) const;
   std::int64_t chunk() const;  // prompt positions computed at once
-
- private:
-  std::string storage() const;
 };
 
 struct ExitOptions {  // --exit, --exit-select
@@ -126,11 +122,11 @@ struct ExitOptions {  // --exit, --exit-select
 
 struct SpeculationOptions : ExitOptions {  // these, --speculative and --kv-slots
   std::string speculative = "off";
-  std::int32_t kv_slots = 0;
+  std::int32_t shared_planes = 0;
   void add(CLI::App& app);
   bool automatic() const;
-  // Checked against model and plan. For `auto` the one that the model's profile advises on this
-  // machine with this many threads, or plain decoding; `reason` says which way it went and why.
+  // Checked against model and plan. For `auto` the one that the model's profile recommends on this
+  // machine with this many threads, or plain decoding; `reason` says which and why.
   struct Choice {
     Speculation speculation;
     std::string reason;  // of auto only
@@ -142,7 +138,7 @@ struct SpeculationOptions : ExitOptions {  // these, --speculative and --kv-slot
 Speculation parse_speculation(std::string_view option, std::string_view text);
 // The processor's name and how many CPUs this process may use; ops: the device.
 std::string machine_name(const Ops& ops);
-// Where tl-bench-spec leaves its verdict about a model and tl-generate looks for it.
+// Where tl-bench-spec saves its verdict on a model and tl-generate looks for it.
 std::string profile_path(const std::string& model);
 
 struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
@@ -154,11 +150,11 @@ struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
   bool seed_given() const { return seed_given_; }
   void set_seed(std::uint64_t seed) { options_.seed = seed; }
 
-  // --seed-by-line, where lines are sampled from: with one seed for all of them, answers to
-  // different prompts are drawn with the same random numbers and grow alike.
+  // --seed-by-line, for sampling from many lines: with one seed for all, answers to
+  // different prompts are drawn with the same random numbers and tend to be alike.
   void add_seed_by_line(CLI::App& app);
   bool seed_by_line() const { return seed_by_line_; }
-  // The first of the seeds of line `line`, counted from 1 through all files, which has `samples`.
+  // The first seed of line `line`, counted from 1 across all files, which has `samples` seeds.
   std::uint64_t seed_of(std::int64_t line, std::int64_t samples = 1) const;
 
  private:
@@ -168,7 +164,7 @@ struct SamplingFlags {  // --temperature, --top-k, ... --logit-bias, --seed
 
 struct BatchFlags {  // --lanes, --memory, --schedule, --group, --shard
   void add(CLI::App& app);
-  // But for what other groups say. With --lanes auto and no --memory half of the host's is guessed.
+  // Without the options of other groups. --lanes auto without --memory guesses half of the host's.
   BatchOptions options() const;
   LineShare share() const;  // of the input's lines
   bool sharded() const { return !shard_.empty(); }

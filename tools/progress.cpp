@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line, or the objects, that say how far a long run is. Measures nothing but the time.
+// The line, or the objects, that show a long run's progress. Measures only time.
 #include "progress.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "cli.h"
+#include "tinyloop/files/json_object.h"
 
 namespace tinyloop::cli {
 namespace {
@@ -20,18 +21,41 @@ std::string left_in_words(double seconds) {
 
 }  // namespace
 
+bool ProgressLine::wanted() { return !is_quiet() && ::isatty(STDERR_FILENO) != 0; }
+
+void ProgressLine::show(const std::string& text) {
+  if (!wanted()) return;
+  std::fputs(("\r" + text + "\x1b[K").c_str(), stderr);
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+void ProgressLine::show(std::int64_t done, std::int64_t total, std::string_view unit) {
+  const Clock::time_point now = Clock::now();
+  if (now - last_ < kLineEvery && done < total) return;
+  last_ = now;
+  show(fmt::format("{} of {} {}", done, total, unit));
+}
+
+void ProgressLine::clear() {
+  if (shown_) std::fputs("\r\x1b[K", stderr);
+  shown_ = false;
+}
+
+void ProgressLine::keep() {
+  if (shown_) std::fputc('\n', stderr);
+  shown_ = false;
+}
+
 void Progress::add(CLI::App& app) {
   app.add_option("--progress", form_,
-                 "How progress is shown on standard error: a line if it is a terminal, JSON "
-                 "objects, or not at all")
+                 "Progress on standard error: a line if it is a terminal, JSON objects, or none")
       ->check(CLI::IsMember({"line", "json", "off"}))
       ->type_name("FORM")
       ->default_str("line");
 }
 
-bool Progress::wanted() const {
-  return as_json() || (form_ == "line" && !is_quiet() && ::isatty(STDERR_FILENO) != 0);
-}
+bool Progress::wanted() const { return as_json() || (form_ == "line" && ProgressLine::wanted()); }
 
 void Progress::show(const State& state) {
   if (!wanted()) return;
@@ -44,13 +68,7 @@ void Progress::show(const State& state) {
 void Progress::finish(const State& state) {
   if (!wanted()) return;
   write(state);
-  if (line_shown_) std::fputc('\n', stderr);
-  line_shown_ = false;
-}
-
-void Progress::make_room() {
-  if (line_shown_) std::fputs("\r\x1b[K", stderr);
-  line_shown_ = false;
+  line_.keep();
 }
 
 void Progress::write(const State& state) {
@@ -62,15 +80,19 @@ void Progress::write(const State& state) {
            static_cast<double>(state.done_now);
   }
   if (as_json()) {
-    std::fputs(fmt::format("{{\"done\":{},\"total\":{},\"errors\":{},\"tokens\":{},\"seconds\":"
-                           "{:.3f},\"tokens_per_second\":{:.3f},\"lanes_busy\":{},\"lanes\":{},"
-                           "\"pool_hits\":{},\"pool_misses\":{},\"seconds_left\":{}}}\n",
-                           state.done, state.total ? fmt::format("{}", *state.total) : "null",
-                           state.errors, state.tokens, seconds, rate, state.busy, state.lanes,
-                           state.pool_hits, state.pool_misses,
-                           left ? fmt::format("{:.0f}", *left) : "null")
-                   .c_str(),
-               stderr);
+    JsonObject object;
+    object.add("done", state.done)
+        .add("total", state.total)
+        .add("errors", state.errors)
+        .add("tokens", state.tokens)
+        .add("seconds", seconds, 3)
+        .add("tokens_per_second", rate, 3)
+        .add("lanes_busy", state.busy)
+        .add("lanes", state.lanes)
+        .add("pool_hits", state.pool_hits)
+        .add("pool_misses", state.pool_misses)
+        .add("seconds_left", left, 0);
+    std::fputs(object.line().c_str(), stderr);
     return;
   }
   std::string line = fmt::format("{}", state.done);
@@ -81,9 +103,7 @@ void Progress::write(const State& state) {
   }
   if (state.errors > 0) line += fmt::format("  {} errors", state.errors);
   if (left && state.done < *state.total) line += fmt::format("  {} left", left_in_words(*left));
-  std::fputs(("\r" + line + "\x1b[K").c_str(), stderr);
-  std::fflush(stderr);
-  line_shown_ = true;
+  line_.show(line);
 }
 
 }  // namespace tinyloop::cli

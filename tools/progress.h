@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line, or the objects, that say how far a long run is. Measures nothing but the time.
+// The line, or the objects, that show a long run's progress. Measures only time.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,11 +7,33 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace tinyloop::cli {
 
-// How far a long run is: one line on a terminal, written over and over, or a JSON object a second.
-// Both go to standard error, and nothing does if that is no terminal and nobody asked for JSON.
+// One line on a terminal that is written over itself; nothing elsewhere, or with --quiet.
+class ProgressLine {
+ public:
+  ProgressLine() = default;
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  ~ProgressLine() { clear(); }
+
+  static bool wanted();
+  void show(const std::string& text);
+  // "12 of 96 prefixes", when the time has come for another look.
+  void show(std::int64_t done, std::int64_t total, std::string_view unit);
+  void clear();
+  void keep();  // the line stays and the next one is another
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point last_{};
+  bool shown_ = false;
+};
+
+// The progress of a batch: one line on a terminal, overwritten, or a JSON object per second.
+// Both go to standard error; nothing is shown if that is not a terminal and JSON was not requested.
 class Progress {
  public:
   struct State {
@@ -29,7 +51,7 @@ class Progress {
   void show(const State& state);    // as often as one likes
   void finish(const State& state);  // the last state is always shown
   // Before anything else is written to standard error.
-  void make_room();
+  void make_room() { line_.clear(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -37,7 +59,7 @@ class Progress {
 
   std::string form_ = "line";
   Clock::time_point start_ = Clock::now(), last_{};
-  bool line_shown_ = false;
+  ProgressLine line_;
 };
 
 }  // namespace tinyloop::cli

@@ -29,7 +29,7 @@ std::optional<BatchJob> BatchRecords::next() {
     job.hash = hash(job);
     if (const auto known = journal_ != nullptr ? journal_->find(number) : std::nullopt) {
       if (known->job != job.hash) {
-        throw Error(ErrorKind::usage, "{} has changed since the run that --continue would finish",
+        throw Error(ErrorKind::usage, "{} has changed since the run that --continue would resume",
                     place(job.line));
       }
       ++earlier_;
@@ -38,7 +38,7 @@ std::optional<BatchJob> BatchRecords::next() {
     }
     BatchJob wanted;
     wanted.number = number;
-    wanted.prompt = job.line.ids;  // none if the line is wrong: then the job fails in its turn
+    wanted.prompt = job.line.ids;  // empty if the line is wrong: the job then fails in its turn
     wanted.stop = rules_;
     if (job.line.max_tokens) wanted.stop.max_tokens = *job.line.max_tokens;
     if (job.line.stop) wanted.stop.sequences = std::move(*job.line.stop);  // it has its hash
@@ -52,13 +52,13 @@ std::optional<BatchJob> BatchRecords::next() {
   if (journal_ != nullptr && files_.number() < journal_->found_last()) {
     throw Error(
         ErrorKind::usage,
-        "the input ends before line {}, which the run that --continue would finish answered",
+        "the input ends before line {}, which the run that --continue would resume has answered",
         journal_->found_last());
   }
   return std::nullopt;
 }
 
-// All that the record depends on but for the options.
+// A hash of all that the record depends on, except the options.
 std::uint64_t BatchRecords::hash(const Job& job) const {
   const TokenLine& line = job.line;
   std::string text = head(line).text() + line.error;
@@ -77,7 +77,7 @@ JsonObject BatchRecords::head(const TokenLine& line) const {
 
 std::string BatchRecords::failure(const TokenLine& line, std::string error) const {
   if (options_.jsonl) return head(line).add("error", error).text();
-  // A file's name may hold anything, a record is one line.
+  // A file's name may contain anything, but a record is one line.
   std::replace_if(
       error.begin(), error.end(),
       [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, '?');
@@ -160,10 +160,10 @@ void BatchRecords::keep(std::int64_t number, const Job& job, bool error, std::st
 
 RecordJournal::Settings settings_of(const BatchCommand& options, Forward& forward,
                                     const BatchOptions& batch, LineShare share) {
-  const CacheIdentity identity = cache_identity(forward, batch.kv);
+  const CacheIdentity identity = cache_identity(forward);
   const SamplingOptions& sampling = batch.sampling;
   const StopRules rules = options.stop.rules(forward.model().config());
-  // Groupings give the same answers, but one of them refuses jobs without a group.
+  // All groupings give the same answers, but one refuses jobs without a group.
   const bool by_key = batch.grouping == BatchGrouping::key;
   std::string bias, stop, inputs;
   for (const auto& [id, value] : sampling.logit_bias) bias += fmt::format("{}:{},", id, value);

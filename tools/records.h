@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tl-batch reads and writes: jobs out of lines, records and statistics out of outcomes, and
-// what of it a journal knows. Not what is computed, and not the run around it.
+// What tl-batch reads and writes: jobs from lines, records and statistics from outcomes, and
+// what a journal stores of them. Not the computation, and not the run around it.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ struct BatchCommand {
   std::int64_t merge = 0;  // shards; 0: none are merged
 };
 
-// Between the input and the records: gives jobs out, takes outcomes in, and knows what lies
-// between. Memory is bounded by the jobs in sight.
+// Between the input and the records: hands out jobs, accepts outcomes, and tracks the jobs
+// between. Memory is bounded by the pending jobs.
 class BatchRecords {
  public:
   BatchRecords(BatchCommand& options, const ModelConfig& config, LineShare share,
@@ -54,7 +54,7 @@ class BatchRecords {
 
   std::optional<BatchJob> next();
   void done(const BatchOutcome& outcome);
-  // Of all runs together, and what earlier ones had done.
+  // The errors of all runs, and the jobs done by earlier ones.
   std::int64_t errors() const { return errors_; }
   std::int64_t earlier() const { return earlier_; }
 
@@ -80,12 +80,12 @@ class BatchRecords {
   StopRules rules_;
   RecordJournal* journal_;
   std::map<std::int64_t, Job> jobs_;             // given out, not yet done
-  std::map<std::int64_t, std::string> waiting_;  // records that an older one goes before
+  std::map<std::int64_t, std::string> waiting_;  // records that must wait for an earlier one
   std::int64_t next_;                            // number of the next record to write
   std::int64_t errors_ = 0, earlier_ = 0;
 };
 
-// All that records depend on, by the names of the options: what a journal remembers.
+// All settings that records depend on, by the names of the options; a journal stores them.
 RecordJournal::Settings settings_of(const BatchCommand& options, Forward& forward,
                                     const BatchOptions& batch, LineShare share);
 

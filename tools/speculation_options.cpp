@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options that choose how a sequence is continued, and the profile that --speculative auto obeys.
+// Options that choose how a sequence is continued, and the profile that --speculative auto follows.
 // What a schedule does is lib/schedule's business.
 #include <fmt/format.h>
 
@@ -27,22 +27,22 @@ bool SpeculationOptions::automatic() const {
 
 void ExitOptions::add(CLI::App& app) {
   app.add_option("--exit", exit,
-                 "A token leaves the loops early: gate:Q, latent:EPS or kl:EPS; default: never")
+                 "Let tokens exit their loops early: gate:Q, latent:EPS or kl:EPS; default: never")
       ->type_name("RULE");
   app.add_flag("--exit-select", exit_select,
-               "With --exit: compute all loops and only select the state");
+               "With --exit: run all loops and only select the state");
 }
 
 void SpeculationOptions::add(CLI::App& app) {
   app.add_option("--speculative", speculative,
-                 "Guess tokens with few loops, verify them with all: block:d=N,k=N, "
-                 "tree:d=N,width=N,depth=N, wavefront:d=N, auto[:FILE] or off")
+                 "Draft tokens with few loops and verify them with all: block:d=N,k=N, "
+                 "tree:d=N,width=N,depth=N, wavefront:d=N[+N...], auto[:FILE] or off")
       ->type_name("SCHEDULE")
       ->default_str("off");
   ExitOptions::add(app);
-  add_number(app, "--kv-slots", kv_slots, 1, std::numeric_limits<std::int32_t>::max(),
-             "After the prompt the loops share this many planes of keys and values; default: each "
-             "has its own");
+  add_number(app, "--kv-slots", shared_planes, 1, std::numeric_limits<std::int32_t>::max(),
+             "After the prompt, loops share this many planes of keys and values; default: each "
+             "loop has its own");
 }
 
 SpeculationOptions::Choice SpeculationOptions::choose(const Model& model, const LoopPlan& plan,
@@ -55,12 +55,12 @@ SpeculationOptions::Choice SpeculationOptions::choose(const Model& model, const 
                   fmt::join(kSchedules, ", "));
     }
     const Choice choice{parse_speculation("--speculative", speculative), ""};
-    check(choice.speculation, model.config(), plan, rule, kv_slots);
+    check(choice.speculation, model.config(), plan, rule, shared_planes);
     return choice;
   }
-  check(Speculation(), model.config(), plan, rule, kv_slots);
+  check(Speculation(), model.config(), plan, rule, shared_planes);
   if (speculative == "auto:") {
-    throw Error(ErrorKind::usage, "--speculative auto: names no FILE after the colon");
+    throw Error(ErrorKind::usage, "--speculative auto: the FILE after the colon is missing");
   }
   const std::string path = speculative.size() > kAuto.size() + 1
                                ? speculative.substr(kAuto.size() + 1)
@@ -68,8 +68,8 @@ SpeculationOptions::Choice SpeculationOptions::choose(const Model& model, const 
   add_source(path);
   std::error_code unknown;
   if (!std::filesystem::exists(path, unknown)) {
-    // Beside the model there need not be one; a name that was given should be right.
-    if (speculative != kAuto) warn(path + ": there is no such profile, decoding is plain");
+    // A profile beside the model is optional; one that was named should exist.
+    if (speculative != kAuto) warn(path + ": no such profile; decoding plainly");
     return {Speculation(), "plain: no profile " + path};
   }
   SpeculationProfile profile;
@@ -80,10 +80,10 @@ SpeculationOptions::Choice SpeculationOptions::choose(const Model& model, const 
     return {Speculation(), "plain: the profile cannot be read"};
   }
   if (profile.fingerprint != model.fingerprint()) {
-    return {Speculation(), "plain: the profile is of another model"};
+    return {Speculation(), "plain: the profile is for another model"};
   }
   if (profile.machine != machine_name(ops)) {
-    return {Speculation(), fmt::format("plain: the profile is of '{}', this is '{}'",
+    return {Speculation(), fmt::format("plain: the profile is for '{}', this is '{}'",
                                        profile.machine, machine_name(ops))};
   }
   if (profile.loops != plan.loops) {
@@ -94,7 +94,7 @@ SpeculationOptions::Choice SpeculationOptions::choose(const Model& model, const 
                                        profile.speedup, profile.speculation.name())};
   }
   try {
-    check(profile.speculation, model.config(), plan, rule, kv_slots);
+    check(profile.speculation, model.config(), plan, rule, shared_planes);
   } catch (const Error& error) {
     return {Speculation(), fmt::format("plain: {}", error.what())};
   }

@@ -24,7 +24,7 @@ bool file_status(const std::string& path, struct stat& status) {
   return (path == "-" ? ::fstat(STDIN_FILENO, &status) : ::stat(path.c_str(), &status)) == 0;
 }
 
-// One spelling for all ways to name a file that need not be there.
+// One spelling for all names of a file, which need not exist.
 std::filesystem::path whole_path(const std::string& path) {
   std::error_code unknown;  // then the spelling has to do
   const std::filesystem::path whole = std::filesystem::absolute(follow_links(path), unknown);
@@ -36,7 +36,7 @@ bool same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-// /dev/stdout and the like: the stream that goes to the file already, so that it must not be
+// For /dev/stdout and the like: the stream that already goes to the file, which must not be
 // replaced; null: none.
 std::FILE* stream_to(const struct stat& file) {
   for (std::FILE* stream : {stdout, stderr}) {
@@ -46,7 +46,7 @@ std::FILE* stream_to(const struct stat& file) {
   return nullptr;
 }
 
-// What this process reads, by whatever option.
+// The inputs of this process, from any option.
 std::vector<std::string> source_files, source_pools;
 const InputOptions* source_lines = nullptr;
 
@@ -62,7 +62,7 @@ bool is_within(const std::filesystem::path& path, const std::filesystem::path& f
          folder.end();
 }
 
-// Throws Error(usage) naming `option` if writing `path` would replace what is read, whatever its
+// Throws Error(usage) naming `option` if writing `path` would replace an input, under any
 // name.
 void refuse_sources(const std::string& path, std::string_view option) {
   struct stat status, other;
@@ -76,12 +76,12 @@ void refuse_sources(const std::string& path, std::string_view option) {
   if (exists && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) return;
   for (const std::string& pool : source_pools) {
     if (is_within(whole_path(path), whole_path(pool))) {
-      throw Error(ErrorKind::usage, "{} {}: it is in the pool {}", option, path, pool);
+      throw Error(ErrorKind::usage, "{} {}: the file is in the pool {}", option, path, pool);
     }
   }
 }
 
-// The same for a stream that goes to what is read: it would read its own answers and never end.
+// The same for a stream that goes to an input: it would read its own answers and never end.
 void refuse_sources(std::FILE* stream, std::string_view name) {
   struct stat status, other;
   if (::fstat(::fileno(stream), &status) != 0 || !S_ISREG(status.st_mode)) return;
@@ -102,7 +102,7 @@ void add_source_pool(const std::string& folder) { source_pools.push_back(folder)
 CLI::Option* names_source(CLI::Option* option) { return option->each(add_source); }
 
 void InputOptions::add(CLI::App& app, const std::string& otherwise) {
-  app.add_option("--input-format", format, "How the input is written; default: text")
+  app.add_option("--input-format", format, "Format of the input; default: text")
       ->check(CLI::IsMember({"text", "jsonl", "u16", "i32", "npy"}))
       ->type_name("FORMAT");
   CLI::Option* sequences =
@@ -152,7 +152,7 @@ void InputOptions::for_each_line(TokenLimits limits,
 }
 
 void InputOptions::for_each(TokenLimits limits, const std::function<void(TokenLine)>& take) const {
-  if (files.size() > 1) {  // file by file, so that messages can name the one
+  if (files.size() > 1) {  // file by file, so that messages can name the file
     for (const std::string& file : files) InputOptions{{file}, format}.for_each(limits, take);
     return;
   }
@@ -206,7 +206,7 @@ void check_outputs(const std::vector<OutputName>& outputs) {
     if (exists && !S_ISREG(status.st_mode) && only_file) {
       throw Error(ErrorKind::usage, "{} {}: is not a regular file", option, path);
     }
-    if (exists && !S_ISREG(status.st_mode)) continue;  // a device or pipe takes what comes
+    if (exists && !S_ISREG(status.st_mode)) continue;  // a device or pipe accepts several outputs
     for (auto other = outputs.begin(); other != output; ++other) {
       if (other->path.empty() || other->path == "-") continue;
       struct stat other_status;
@@ -288,7 +288,7 @@ void Sink::finish() {
 
 void Output::add(CLI::App& app) {
   app.add_option("-o,--output", path_,
-                 "Where the answer goes; the file appears at the end, complete")
+                 "Write the answer to this file, which appears when it is complete")
       ->type_name("FILE");
 }
 
@@ -307,9 +307,9 @@ std::string Output::real_path() const {
 }
 
 void StatsOutput::add(CLI::App& app) {
-  app.add_flag(
-         "--stats", path_,
-         "Statistics, one JSON object a line, on standard error or with --stats=FILE in a file")
+  app.add_flag("--stats", path_,
+               "Write statistics, one JSON object per line, to standard error or, with "
+               "--stats=FILE, to a file")
       ->type_name("[=FILE]");
 }
 
@@ -331,7 +331,7 @@ void StatsOutput::finish() {
 }
 
 std::int64_t peak_resident_bytes() {
-  // Not getrusage: a process begins there with what its parent held.
+  // Not getrusage: there a process starts with its parent's peak.
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;) {
     std::int64_t kilobytes = 0;

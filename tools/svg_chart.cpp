@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Axes from zero to the greatest values, whole numbers along x.
+// Axes from zero to the maximum values, whole numbers along x.
 #include "svg_chart.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A line chart as SVG text: a few series over numbered places. Not a plotting library.
+// A line chart as SVG text: a few series over integers. Not a plotting library.
 #pragma once
 
 #include <string>

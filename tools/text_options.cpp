@@ -7,33 +7,35 @@
 #include "tinyloop/error.h"
 #include "tinyloop/files/byte_source.h"
 #include "tinyloop/model/model_vocabulary.h"
+#include "tinyloop/text/gguf_vocabulary.h"
 #include "tinyloop/text/tokenizer_json.h"
 
 namespace tinyloop::cli {
 
 void VocabularyOptions::add(CLI::App& app) {
-  CLI::Option* from_model = names_source(app.add_option(
-      "-m,--model", model, "The model, a .tinyloop file that has a vocabulary"));
+  CLI::Option* from_model = names_source(
+      app.add_option("-m,--model", model, "The model, a .tinyloop file that has a vocabulary"));
   from_model->type_name("MODEL");
-  names_source(app.add_option("--tokenizer", tokenizer,
-                              "A tokenizer.json, in place of a model's vocabulary"))
+  names_source(
+      app.add_option("--tokenizer", tokenizer,
+                     "A tokenizer.json or a GGUF file to use instead of a model's vocabulary"))
       ->type_name("FILE");
 }
 
 Vocabulary VocabularyOptions::load() const {
   if (model.empty() == tokenizer.empty()) {
-    throw Error(ErrorKind::usage, "{}", model.empty()
-                                            ? "a vocabulary is needed: --model or --tokenizer"
-                                            : "--model and --tokenizer exclude each other");
+    throw Error(ErrorKind::usage, "{}",
+                model.empty() ? "no vocabulary: give --model or --tokenizer"
+                              : "--model and --tokenizer exclude each other");
   }
-  return model.empty() ? read_tokenizer_json(tokenizer) : load_vocabulary(model);
+  if (!model.empty()) return load_vocabulary(model);
+  return is_gguf_file(tokenizer) ? read_gguf_vocabulary(tokenizer) : read_tokenizer_json(tokenizer);
 }
 
 void TextFiles::add(CLI::App& app, const std::string& description) {
-  names_source(app.add_option(
-                   "FILE", files,
-                   fmt::format("{}, - for standard input; without FILE: standard input",
-                               description)))
+  names_source(app.add_option("FILE", files,
+                              fmt::format("{}, - for standard input; without FILE: standard input",
+                                          description)))
       ->type_name("");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tl-tokenize and tl-detokenize share: where the vocabulary comes from, and lines of text. Not
-// about ids in files: those are token_lines'.
+// What tl-tokenize and tl-detokenize share: the vocabulary options, and lines of text. Not
+// about files of ids: those are token_lines' business.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace tinyloop::cli {
 struct VocabularyOptions {  // -m, --tokenizer
   std::string model, tokenizer;
   void add(CLI::App& app);
-  // Throws Error(usage) where none or both are given.
+  // Throws Error(usage) if none or both are given.
   Vocabulary load() const;
   // For messages: the file's name.
   const std::string& where() const { return model.empty() ? tokenizer : model; }
@@ -27,7 +27,7 @@ struct VocabularyOptions {  // -m, --tokenizer
 struct TextFiles {  // FILE ...
   std::vector<std::string> files;
   void add(CLI::App& app, const std::string& description);
-  // Before any work: throws Error(usage) where there is nothing to read, or not for this user.
+  // Before any work: throws Error(usage) if there is nothing to read, or this user may not.
   void check_readable() const;
 
   struct Line {

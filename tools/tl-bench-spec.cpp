@@ -21,6 +21,7 @@
 #include "tinyloop/engine/memory_need.h"
 #include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/measure/speculation_bench.h"
 #include "tinyloop/measure/speculation_profile.h"
@@ -50,7 +51,7 @@ std::string now() {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", parts);
 }
 
-// The given prompts, evenly drawn if there are more than wanted; random ids where none are given.
+// The given prompts, drawn evenly if there are more than requested; random ids if there are none.
 std::vector<std::vector<TokenId>> prompts_of(const Options& options, const ModelConfig& config) {
   const auto wanted = static_cast<std::size_t>(options.prompts);
   std::vector<std::vector<TokenId>> prompts;
@@ -77,7 +78,7 @@ double acceptance(const DecodeStats& stats) {
              ? static_cast<double>(stats.accepted) / static_cast<double>(stats.verified)
              : std::numeric_limits<double>::quiet_NaN();
 }
-// Tokens after the first ones, which the prompts give.
+// Tokens after the first of each run, which the prompt yields.
 std::int64_t decoded(const BenchArm& arm) {
   return arm.totals.generated - static_cast<std::int64_t>(arm.costs.size());
 }
@@ -102,38 +103,56 @@ struct Verdict {
   }
 };
 
-std::string json_arm(const BenchArm& arm) {
+JsonObject json_arm(const BenchArm& arm) {
   const DecodeStats& t = arm.totals;
-  return fmt::format(
-      "{{\"schedule\":\"{}\",\"ratio\":{},\"low\":{},\"high\":{},\"tokens_per_second\":{},"
-      "\"drafted\":{},\"verified\":{},\"accepted\":{},\"undrafted\":{},\"generated\":{},"
-      "\"acceptance\":{}"
-      ","
-      "\"passes\":{},\"tokens_per_pass\":{},\"rows_per_pass\":{},\"equal_to_plain\":true,"
-      "\"dropped\":{},\"ratios\":{},\"times\":{}}}",
-      arm.speculation.name(), json_number(arm.median), json_number(arm.low), json_number(arm.high),
-      json_number(arm.tokens_per_second), t.drafted, t.verified, t.accepted, t.undrafted,
-      t.generated, json_number(acceptance(t)), t.passes, json_number(per_pass(arm, decoded(arm))),
-      json_number(per_pass(arm, t.rows)), arm.dropped, json_numbers(arm.ratios),
-      json_numbers(arm.costs));
+  JsonObject object;
+  object.add("schedule", arm.speculation.name())
+      .add("ratio", arm.median)
+      .add("low", arm.low)
+      .add("high", arm.high)
+      .add("tokens_per_second", arm.tokens_per_second)
+      .add("drafted", t.drafted)
+      .add("verified", t.verified)
+      .add("accepted", t.accepted)
+      .add("undrafted", t.undrafted)
+      .add("generated", t.generated)
+      .add("acceptance", acceptance(t))
+      .add("passes", t.passes)
+      .add("tokens_per_pass", per_pass(arm, decoded(arm)))
+      .add("rows_per_pass", per_pass(arm, t.rows))
+      .add("equal_to_plain", true)
+      .add("dropped", arm.dropped)
+      .add_json("ratios", json_numbers(arm.ratios))
+      .add_json("times", json_numbers(arm.costs));
+  return object;
 }
 
 std::string json_document(const Options& options, const BenchReport& report, const Verdict& verdict,
                           std::size_t prompts) {
-  std::string arms;
-  for (const BenchArm& arm : report.arms) arms += (arms.empty() ? "" : ",") + json_arm(arm);
+  std::vector<JsonObject> arms;
+  for (const BenchArm& arm : report.arms) arms.push_back(json_arm(arm));
   const SpeculationProfile& p = verdict.profile;
-  return fmt::format(
-      "{{\"verdict\":\"{}\",\"schedule\":\"{}\",\"ratio\":{},\"threshold\":{},\"repeats\":{},"
-      "\"prompts\":{},\"loops\":{},\"max_tokens\":{},\"clock\":\"{}\",\"seed\":{},\"machine\":{},"
-      "\"fingerprint\":\"{}\",\"date\":\"{}\",\"update_ratios\":{},\"plain\":{},\"arms\":[{}]}}\n",
-      p.speculate ? "speculate" : "plain", p.speculation.name(), json_number(p.speedup),
-      json_number(p.threshold), report.repeats, prompts, p.loops, options.max_tokens, options.clock,
-      options.sampling.seed(), json_string(p.machine), p.fingerprint, p.date,
-      json_numbers(report.update_ratios), json_arm(report.plain), arms);
+  JsonObject object;
+  object.add("verdict", p.speculate ? "speculate" : "plain")
+      .add("schedule", p.speculation.name())
+      .add("ratio", p.speedup)
+      .add("threshold", p.threshold)
+      .add("repeats", report.repeats)
+      .add("prompts", prompts)
+      .add("loops", p.loops)
+      .add("max_tokens", options.max_tokens)
+      .add("clock", options.clock)
+      .add("seed", options.sampling.seed())
+      .add("machine", p.machine)
+      .add("fingerprint", p.fingerprint)
+      .add("date", p.date)
+      .add_json("update_ratios", json_numbers(report.update_ratios))
+      .add("plain", json_arm(report.plain))
+      .add_array("arms", arms);
+  return object.line();
 }
 
-// Nothing where there is no number.
+// Empty for NaN.
 std::string csv_number(double value) {
   return std::isnan(value) ? "" : fmt::format("{:.4f}", value);
 }
@@ -170,7 +189,7 @@ std::string table(const BenchReport& report, const Verdict& verdict) {
   };
   add(report.plain);
   for (const BenchArm& arm : report.arms) add(arm);
-  text += "\nall streams are equal to plain decoding's\n";
+  text += "\nall streams equal plain decoding\n";
   text += "update ratio by loop:";
   for (std::size_t i = 0; i < report.update_ratios.size(); ++i) {
     text += fmt::format(" {}:{:.3f}", i + 2, report.update_ratios[i]);
@@ -186,7 +205,9 @@ std::string chart(const BenchReport& report) {
     const std::string name =
         s.kind == Speculation::Kind::block  ? fmt::format("block k={}", s.drafts)
         : s.kind == Speculation::Kind::tree ? fmt::format("tree {} x {}", s.width, s.depth)
-                                            : "wavefront";
+        : s.later_draft_loops.empty()
+            ? "wavefront"
+            : fmt::format("wavefront, again after {}", fmt::join(s.later_draft_loops, ", "));
     series[name].points.emplace_back(s.draft_loops, arm.median);
   }
   for (auto& [name, one] : series) {
@@ -199,7 +220,7 @@ std::string chart(const BenchReport& report) {
 
 int bench(Options& options) {
   if (options.json && options.csv) {
-    throw Error(ErrorKind::usage, "--json and --csv exclude each other: one form of the table");
+    throw Error(ErrorKind::usage, "--json and --csv exclude each other");
   }
   if (options.input.files.empty() && options.input.format_given()) {
     throw Error(ErrorKind::usage, "--input-format needs a FILE: without one the ids are random");
@@ -220,11 +241,11 @@ int bench(Options& options) {
     what.speculations.push_back(cli::parse_speculation("--speculative", name));
   }
   if (what.speculations.empty()) what.speculations = speculation_sweep(plan.loops);
-  if (plan.loops == 1) cli::warn("with one loop a guess costs as much as an answer");
+  if (plan.loops == 1) cli::warn("with one loop a draft costs as much as an answer");
   std::int32_t rows = static_cast<std::int32_t>(options.loop.chunk());
   for (const Speculation& speculation : what.speculations) {
     if (speculation.kind == Speculation::Kind::plain) {
-      throw Error(ErrorKind::usage, "--speculative: 'off' is what all others are compared with");
+      throw Error(ErrorKind::usage, "--speculative: 'off' is the baseline of all others");
     }
     check(speculation, config, plan, ExitRule(), 0);
     rows = std::max(rows, speculation.rows(plan.loops));
@@ -235,8 +256,8 @@ int bench(Options& options) {
       {options.output.name(), {"--plot", options.plot, true}, {"--save-profile", profile, true}});
   if (!profile.empty() && options.clock == "passes") {
     cli::warn(
-        "--save-profile keeps a verdict by --clock passes, which is not about time, and "
-        "--speculative auto obeys it");
+        "--save-profile saves a verdict by --clock passes, which is not about time, and "
+        "--speculative auto follows it");
   }
   options.output.open();
   const auto ops = options.model.make_ops();
@@ -246,33 +267,32 @@ int bench(Options& options) {
     longest = std::max(longest, static_cast<std::int64_t>(prompt.size()));
   }
   check_memory(*ops,
-               memory_need(model, plan, options.loop.kv_mode(), rows, rows,
+               memory_need(model, plan, rows, rows,
                            std::min<std::int64_t>(longest + what.max_tokens, config.context)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
-  const BenchReport report = bench_speculation(
-      forward, options.loop.kv_mode(), options.sampling.options(), StopRules(), prompts, what);
+  const BenchReport report =
+      bench_speculation(forward, options.sampling.options(), StopRules(), prompts, what);
   const BenchArm& best = report.best();
   const Verdict verdict{{model.fingerprint(), cli::machine_name(*ops), plan.loops,
-                         cache_identity(forward, options.loop.kv_mode()).kv, now(),
-                         best.pays(options.threshold), best.speculation, best.median,
-                         options.threshold}};
+                         cache_identity(forward).kv, now(), best.pays(options.threshold),
+                         best.speculation, best.median, options.threshold}};
   options.output.write(options.json  ? json_document(options, report, verdict, prompts.size())
                        : options.csv ? csv_table(report)
                                      : table(report, verdict));
   options.output.finish();
   if (options.input.files.empty() && !options.profile.empty()) {
-    cli::warn("the prompts were random ids: the verdict may be another one for yours, name a FILE");
+    cli::warn("the prompts were random ids: the verdict may differ for yours; give a FILE");
   }
   if (best.ratios.size() < 2) {
     cli::warn(
-        "a single pair of runs has no spread, so no verdict can be for speculation; more --repeats "
-        "or --prompts tell more");
+        "a single pair of runs has no spread, so the verdict cannot be speculate; increase "
+        "--repeats or --prompts");
   }
   if (best.low <= options.threshold && options.threshold < best.high) {
-    cli::warn(fmt::format(
-        "the quartiles of {}, {:.2f} to {:.2f}, lie on both sides of the threshold {}: the verdict "
-        "may be another one next time; more --repeats, --prompts or -n tell more",
-        best.speculation.name(), best.low, best.high, options.threshold));
+    cli::warn(
+        fmt::format("the quartiles of {}, {:.2f} to {:.2f}, lie on both sides of the threshold {}: "
+                    "the verdict may differ next time; increase --repeats, --prompts or -n",
+                    best.speculation.name(), best.low, best.high, options.threshold));
   }
   if (!options.plot.empty()) {
     AtomicFile file(options.plot);
@@ -301,37 +321,36 @@ int main(int argc, char** argv) {
   options.loop.add(app);
   options.sampling.add(app);
   app.add_option("--speculative", options.speculations,
-                 "An arm, as tl-generate's --speculative; may be repeated; default: a sweep")
+                 "A schedule to measure, as for tl-generate; may be repeated; default: a sweep")
       ->type_name("SCHEDULE")
       ->allow_extra_args(false);
   cli::add_number(app, "--prompts", options.prompts, 1, 1000,
-                  "Prompts drawn from FILE, or made up if there is none")
+                  "Number of prompts, drawn from FILE or random")
       ->default_str("8");
-  cli::add_number(app, "--repeats", options.repeats, 1, 1000, "Most repeats of each arm")
+  cli::add_number(app, "--repeats", options.repeats, 1, 1000, "Maximum number of repeats")
       ->default_str("5");
-  cli::add_number(app, "-n,--max-tokens", options.max_tokens, 2, 1'000'000, "Tokens of each run")
+  cli::add_number(app, "-n,--max-tokens", options.max_tokens, 2, 1'000'000,
+                  "Number of tokens per run")
       ->default_str("32");
   cli::add_number(app, "--budget", options.budget, 0.0, 1e6,
-                  "No repeat begins after so many seconds")
+                  "Start no repeat after this many seconds")
       ->default_str("60");
   cli::add_number(app, "--threshold", options.threshold, 0.0, 1e6,
                   "The verdict is speculate above this speed-up")
       ->default_str("1.3");
   cli::add_number(app, "--require-speedup", options.require, 0.0, 1e6,
-                  "Exit with 1 if the best speed-up is below this");
-  app.add_option("--clock", options.clock,
-                 "What is compared: time, or passes as if each cost the same")
+                  "Exit with status 1 if the best speed-up is below this");
+  app.add_option("--clock", options.clock, "Compare time, or passes as if each cost the same")
       ->check(CLI::IsMember({"wall", "passes"}))
       ->type_name("CLOCK")
       ->default_str("wall");
   app.add_flag("--save-profile", options.profile,
                "Write the verdict beside the model, where --speculative auto finds it, or with "
-               "--save-profile=FILE elsewhere")
+               "--save-profile=FILE to a file")
       ->type_name("[=FILE]");
-  app.add_option("--plot", options.plot, "Write the speed-ups as a chart, an SVG file")
-      ->type_name("FILE");
-  app.add_flag("--json", options.json, "One JSON document in place of the table");
-  app.add_flag("--csv", options.csv, "Comma-separated values in place of the table");
+  app.add_option("--plot", options.plot, "Write an SVG chart of the speed-ups")->type_name("FILE");
+  app.add_flag("--json", options.json, "Write one JSON document instead of the table");
+  app.add_flag("--csv", options.csv, "Write comma-separated values instead of the table");
   options.output.add(app);
   return cli::run(app, argc, argv, [&] { return bench(options); });
 }

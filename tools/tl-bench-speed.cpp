@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-bench-speed: how fast the engine is, and how far that is from what the machine can do. See
+// tl-bench-speed: measures the engine's speed against the machine's limits. See
 // tl-bench-speed(1). Parses, calls the library, prints; what is run and how it is timed lives in
-// lib/schedule.
+// lib/measure.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@
 #include "streams.h"
 #include "tinyloop/backend.h"
 #include "tinyloop/error.h"
-#include "tinyloop/files/json_text.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/measure/speed_block.h"
 #include "tinyloop/model/model_shape.h"
 #include "tinyloop/model/random_model.h"
@@ -30,13 +30,13 @@ namespace {
 using namespace tinyloop;
 using Numbers = std::vector<std::int64_t>;
 
-constexpr std::int64_t kMostThreads = 4096, kMostLoops = 4096, kMostPositions = 1 << 24;
+constexpr std::int64_t kMaxThreads = 4096, kMaxLoops = 4096, kMaxPositions = 1 << 24;
 
 struct Options {
   std::string model, shape;
   cli::DeviceOptions device;
   std::vector<WeightType> types;
-  std::vector<KvMode> kv;
+  std::vector<StorageMode> kv;
   std::vector<std::string> parts;
   Numbers threads, loops, rows, prefill, context;
   TimingOptions timing;
@@ -68,14 +68,14 @@ std::string_view part_of(const SpeedItem& item) {
 }
 
 std::size_t array_bytes(const Options& options) {
-  constexpr std::size_t kMegabyte = 1'000'000, kLeast = 512 * kMegabyte;
+  constexpr std::size_t kMegabyte = 1'000'000, kMin = 512 * kMegabyte;
   if (options.array_mb > 0) return static_cast<std::size_t>(options.array_mb) * kMegabyte;
-  return std::max(kLeast, 4 * last_level_cache_bytes());
+  return std::max(kMin, 4 * last_level_cache_bytes());
 }
 
 std::vector<SpeedItem> items_of(const Options& options, const Numbers& loops) {
   std::vector<SpeedItem> items;
-  const auto add = [&](SpeedPart part, std::int64_t l, KvMode kv, std::int64_t rows,
+  const auto add = [&](SpeedPart part, std::int64_t l, StorageMode kv, std::int64_t rows,
                        std::int64_t context, bool growth = false) {
     SpeedItem& item = items.emplace_back();
     item.part = part;
@@ -85,12 +85,12 @@ std::vector<SpeedItem> items_of(const Options& options, const Numbers& loops) {
     item.rows = rows;
     item.context = context;
   };
-  for (const KvMode kv : options.kv) {
+  for (const StorageMode kv : options.kv) {
     for (const std::int64_t l : loops) {
       for (const std::int64_t rows : options.prefill) add(SpeedPart::prefill, l, kv, rows, 0);
       for (const std::int64_t context : options.context) add(SpeedPart::decode, l, kv, 1, context);
     }
-    // Of one loop, whatever their number.
+    // A pass is one loop, whatever the number of loops.
     for (const std::int64_t rows : options.rows) add(SpeedPart::pass, 1, kv, rows, 0);
     for (const std::int64_t l : loops.size() > 1 ? loops : Numbers{1, 2, 4, 8}) {
       for (const std::int64_t context : options.context) {
@@ -105,15 +105,15 @@ std::vector<SpeedItem> items_of(const Options& options, const Numbers& loops) {
 bool is_bytes(Limit limit) { return limit == Limit::memory || limit == Limit::cache; }
 
 // Decode milliseconds by loops and context; the last column compares each number of loops with the
-// straight line through the least and the greatest one, at the longest context.
-std::string growth_table(const SpeedBlock& block, KvMode kv) {
+// straight line through the minimum and the maximum, at the longest context.
+std::string growth_table(const SpeedBlock& block, StorageMode kv) {
   std::map<std::int64_t, std::map<std::int64_t, double>> ms;  // [loops][context]
   for (const SpeedItem& item : block.items) {
     if (item.growth && item.kv == kv) ms[item.loops][item.context] = item.ms();
   }
   if (ms.empty()) return {};
   std::string text =
-      fmt::format("\ngrowth, --kv {}: milliseconds a token\n{:<10}", name_of(kv), "loops");
+      fmt::format("\ngrowth, --kv {}: milliseconds per token\n{:<10}", name_of(kv), "loops");
   for (const auto& [context, value] : ms.begin()->second) {
     text += fmt::format(" {:>14}", fmt::format("context {}", context));
   }
@@ -138,71 +138,84 @@ std::string as_table(const Options& options, const Answer& answer) {
   std::string text =
       fmt::format("{}, {} weights: {:.1f} MB read by one loop and the head\n\n", answer.device,
                   answer.type, static_cast<double>(block.weight_bytes) / 1e6);
-  text += fmt::format("{:<8} {:>18} {:>21} {:>8}  {}\n", "limit", "a second", "least..greatest",
+  text += fmt::format("{:<8} {:>18} {:>21} {:>8}  {}\n", "limit", "per second", "min..max",
                       "samples", "pattern");
   for (const SpeedLimit& line : block.limits) {
     const char* unit = is_bytes(line.limit) ? "GB" : "G operations";
     text += fmt::format("{:<8} {:>18} {:>21} {:>8}  {}\n", name_of(line.limit),
                         fmt::format("{:.1f} {}", line.per_second() / 1e9, unit),
-                        fmt::format("{:.1f}..{:.1f}", line.per_second(line.timing.greatest()) / 1e9,
-                                    line.per_second(line.timing.least()) / 1e9),
+                        fmt::format("{:.1f}..{:.1f}", line.per_second(line.timing.max()) / 1e9,
+                                    line.per_second(line.timing.min()) / 1e9),
                         line.timing.samples.size(), line.pattern);
   }
   if (block.items.empty()) return text;
   text +=
       fmt::format("\n{:<8} {:>5} {:>4} {:>5} {:>7} {:>10} {:>10} {:>21} {:>9} {:>9} {:>6} {:>6}\n",
-                  "part", "loops", "kv", "rows", "context", "tokens/s", "ms", "least..greatest",
-                  "MB", "Gop", "limit", "share");
+                  "part", "loops", "kv", "rows", "context", "tokens/s", "ms", "min..max", "MB",
+                  "Gop", "limit", "share");
   for (const SpeedItem& item : block.items) {
     text += fmt::format(
         "{:<8} {:>5} {:>4} {:>5} {:>7} {:>10.1f} {:>10.3f} {:>21} {:>9.1f} {:>9.2f} {:>6} {:>4.0f} "
         "%\n",
         part_of(item), item.loops, name_of(item.kv), item.rows, item.context,
         item.rows_per_second(), item.ms(),
-        fmt::format("{:.3f}..{:.3f}", item.timing.least(), item.timing.greatest()),
+        fmt::format("{:.3f}..{:.3f}", item.timing.min(), item.timing.max()),
         static_cast<double>(item.work.bytes()) / 1e6,
         static_cast<double>(item.work.float_ops + item.work.int8_ops) / 1e9, name_of(item.limit),
         100.0 * item.share());
   }
-  for (const KvMode kv : options.kv) text += growth_table(block, kv);
+  for (const StorageMode kv : options.kv) text += growth_table(block, kv);
   return text;
 }
 
-std::string timing_json(const Timing& timing) {
-  return fmt::format("\"ms\":{},\"ms_least\":{},\"ms_greatest\":{},\"samples\":{},\"runs\":{}",
-                     json_number(timing.median()), json_number(timing.least()),
-                     json_number(timing.greatest()), timing.samples.size(), timing.runs);
+JsonObject timing_members(const Timing& timing) {
+  JsonObject members;
+  members.add("ms", timing.median())
+      .add("ms_least", timing.min())
+      .add("ms_greatest", timing.max())
+      .add("samples", timing.samples.size())
+      .add("runs", timing.runs);
+  return members;
 }
 
 std::string as_json(const Answer& answer) {
   const SpeedBlock& block = answer.block;
-  std::string text = fmt::format(
-      "{{\"device\":{},\"threads\":{},\"weights\":\"{}\",\"weight_bytes\":{},\"working_bytes\":{},"
-      "\"cache_bytes\":{},\"limits\":[",
-      json_string(answer.device), answer.threads, answer.type, block.weight_bytes,
-      block.working_bytes, block.cache_bytes);
-  std::string separator;
+  std::vector<JsonObject> limits, rows;
   for (const SpeedLimit& line : block.limits) {
-    text += fmt::format(
-        "{}{{\"limit\":\"{}\",\"unit\":\"{}\",\"per_second\":{},{},\"pattern\":{}}}", separator,
-        name_of(line.limit), is_bytes(line.limit) ? "bytes" : "operations",
-        json_number(line.per_second()), timing_json(line.timing), json_string(line.pattern));
-    separator = ",";
+    limits.emplace_back()
+        .add("limit", name_of(line.limit))
+        .add("unit", is_bytes(line.limit) ? "bytes" : "operations")
+        .add("per_second", line.per_second())
+        .add_all(timing_members(line.timing))
+        .add("pattern", line.pattern);
   }
-  text += "],\"rows\":[";
-  separator.clear();
   for (const SpeedItem& item : block.items) {
-    text += fmt::format(
-        "{}{{\"part\":\"{}\",\"loops\":{},\"kv\":\"{}\",\"rows\":{},\"context\":{},"
-        "\"tokens_per_second\":{},{},\"weight_bytes\":{},\"kv_bytes\":{},\"float_ops\":{},"
-        "\"int8_ops\":{},\"limit\":\"{}\",\"limit_ms\":{},\"share\":{}}}",
-        separator, part_of(item), item.loops, name_of(item.kv), item.rows, item.context,
-        json_number(item.rows_per_second()), timing_json(item.timing), item.work.weight_bytes,
-        item.work.kv_bytes, item.work.float_ops, item.work.int8_ops, name_of(item.limit),
-        json_number(item.limit_ms), json_number(item.share()));
-    separator = ",";
+    rows.emplace_back()
+        .add("part", part_of(item))
+        .add("loops", item.loops)
+        .add("kv", name_of(item.kv))
+        .add("rows", item.rows)
+        .add("context", item.context)
+        .add("tokens_per_second", item.rows_per_second())
+        .add_all(timing_members(item.timing))
+        .add("weight_bytes", item.work.weight_bytes)
+        .add("kv_bytes", item.work.kv_bytes)
+        .add("float_ops", item.work.float_ops)
+        .add("int8_ops", item.work.int8_ops)
+        .add("limit", name_of(item.limit))
+        .add("limit_ms", item.limit_ms)
+        .add("share", item.share());
   }
-  return text + "]}";
+  JsonObject object;
+  object.add("device", answer.device)
+      .add("threads", answer.threads)
+      .add("weights", answer.type)
+      .add("weight_bytes", block.weight_bytes)
+      .add("working_bytes", block.working_bytes)
+      .add("cache_bytes", block.cache_bytes)
+      .add_array("limits", limits)
+      .add_array("rows", rows);
+  return object.text();
 }
 
 constexpr std::string_view kCsvHeader =
@@ -213,8 +226,8 @@ std::string as_csv(const Answer& answer) {
   const SpeedBlock& block = answer.block;
   std::string text;
   const auto timing = [](const Timing& t) {
-    return fmt::format("{:.6f},{:.6f},{:.6f},{},{}", t.median(), t.least(), t.greatest(),
-                       t.samples.size(), t.runs);
+    return fmt::format("{:.6f},{:.6f},{:.6f},{},{}", t.median(), t.min(), t.max(), t.samples.size(),
+                       t.runs);
   };
   for (const SpeedLimit& line : block.limits) {
     text += fmt::format("limit,{},,,,,,{:.3f},{},,,,,{},,,{}\n", answer.threads, line.per_second(),
@@ -230,31 +243,7 @@ std::string as_csv(const Answer& answer) {
   return text;
 }
 
-// "12 of 96" on a terminal, over itself; nothing anywhere else.
-class Progress {
- public:
-  explicit Progress(bool wanted) : wanted_(wanted && isatty(STDERR_FILENO) == 1) {}
-  ~Progress() { clear(); }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void show(const std::string& text) {
-    if (!wanted_) return;
-    clear();
-    std::fputs(text.c_str(), stderr);
-    width_ = text.size();
-  }
-  void clear() {
-    if (width_ > 0) std::fputs(fmt::format("\r{:{}}\r", "", width_).c_str(), stderr);
-    width_ = 0;
-  }
-
- private:
-  bool wanted_;
-  std::size_t width_ = 0;
-};
-
-// The parts that a list in the options asks for must fit the model; default lists are cut to it.
+// The values in option lists must fit the model; default lists are cut to fit.
 void settle(Options& options, const ModelConfig& config) {
   const auto settle_list = [&](Numbers& list, Numbers usual, std::int64_t more) {
     if (!list.empty()) return;
@@ -266,22 +255,29 @@ void settle(Options& options, const ModelConfig& config) {
   settle_list(options.rows, {1, 2, 4, 6, 8, 16}, 0);
   if (options.loops.empty()) options.loops = {config.default_loops};
   for (const std::int64_t loops : options.loops) {
-    if (loops > config.greatest_loops) {
-      throw Error(ErrorKind::usage, "--loops: {}, the model can do at most {}", loops,
-                  config.greatest_loops);
+    if (loops > config.max_loops) {
+      throw Error(ErrorKind::usage, "--loops: {}, but the model supports at most {}", loops,
+                  config.max_loops);
     }
   }
 }
 
-std::string shape_json(const ModelConfig& c) {
-  return fmt::format(
-      "{{\"dim\":{},\"ffn\":{},\"heads\":{},\"kv_heads\":{},\"head_dim\":{},\"prelude\":{},"
-      "\"layers\":{},\"coda\":{},\"loops\":{},\"vocab\":{}}}",
-      c.hidden, c.ffn, c.heads, c.kv_heads, c.head_dim, c.prelude_layers, c.core_layers,
-      c.coda_layers, c.default_loops, c.vocab);
+JsonObject shape_members(const ModelConfig& c) {
+  JsonObject object;
+  object.add("dim", c.hidden)
+      .add("ffn", c.ffn)
+      .add("heads", c.heads)
+      .add("kv_heads", c.kv_heads)
+      .add("head_dim", c.head_dim)
+      .add("prelude", c.prelude_layers)
+      .add("layers", c.core_layers)
+      .add("coda", c.coda_layers)
+      .add("loops", c.default_loops)
+      .add("vocab", c.vocab);
+  return object;
 }
 
-// An option of the command line that only parts which are not measured would obey.
+// Refuses an option that applies only to parts that are not measured.
 void check_parts(const Options& options) {
   struct Use {
     const char* option;
@@ -307,14 +303,13 @@ int bench(Options& options) {
     throw Error(ErrorKind::usage, "give either --model or --shape");
   }
   if (!options.model.empty() && !options.types.empty()) {
-    throw Error(ErrorKind::usage,
-                "--dtype goes with --shape only: a model file has the types that it has");
+    throw Error(ErrorKind::usage, "--dtype needs --shape: a model file has its own types");
   }
   if (options.json && options.csv) {
-    throw Error(ErrorKind::usage, "--json and --csv exclude each other: one form at a time");
+    throw Error(ErrorKind::usage, "--json and --csv exclude each other");
   }
   check_parts(options);
-  if (options.kv.empty()) options.kv = {cli::LoopOptions().kv_mode()};  // by the environment
+  if (options.kv.empty()) options.kv = {cli::LoopOptions().storage()};  // by the environment
   const bool random = options.model.empty();
   if (random && options.types.empty()) options.types = {WeightType::f16};
   const std::int64_t cpus = std::max(1u, std::thread::hardware_concurrency());
@@ -341,14 +336,20 @@ int bench(Options& options) {
   }
   settle(options, config);
   options.output.open();
-  Progress progress(options.quiet->count() == 0);
+  cli::ProgressLine progress;
   if (options.csv) options.output.write(kCsvHeader);
   if (options.json) {
-    options.output.write(fmt::format(
-        "{{\"model\":{},\"shape\":{},\"last_level_cache_bytes\":{},\"array_bytes\":{},"
-        "\"repeats\":{},\"warm_up\":{},\"blocks\":[",
-        random ? "null" : json_string(options.model), shape_json(config), last_level_cache_bytes(),
-        array, options.timing.repeats, options.timing.warm_up));
+    JsonObject head;
+    head.add("model", random ? std::nullopt : std::optional(options.model))
+        .add("shape", shape_members(config))
+        .add("last_level_cache_bytes", last_level_cache_bytes())
+        .add("array_bytes", array)
+        .add("repeats", options.timing.repeats)
+        .add("warm_up", options.timing.warm_up)
+        .add_json("blocks", "[");  // which follow as they are measured
+    std::string text = head.text();
+    text.pop_back();
+    options.output.write(text);
   }
   const std::size_t types = random ? options.types.size() : 1;
   std::size_t left = types * options.threads.size();
@@ -357,7 +358,7 @@ int bench(Options& options) {
   std::string separator;
   for (std::size_t t = 0; t < types; ++t) {
     if (random) {
-      progress.show("making random weights");
+      progress.show("creating random weights");
       models.clear();
       models.push_back(random_model(config, options.types[t], 1));
     }
@@ -400,11 +401,11 @@ int bench(Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Measures the engine's speed and the machine's limits, in turn.", "tl-bench-speed");
+  CLI::App app("Measures the engine's speed against the machine's limits.", "tl-bench-speed");
   cli::names_source(app.add_option("-m,--model", options.model, "The model, a .tinyloop file"))
       ->type_name("MODEL");
   app.add_option("--shape", options.shape,
-                 "In place of a model: random weights of dim=N,ffn=N,heads=N,layers=N,vocab=N"
+                 "Instead of a model, random weights: dim=N,ffn=N,heads=N,layers=N,vocab=N"
                  "[,kv-heads=N,head-dim=N,loops=N,prelude=N,coda=N]")
       ->type_name("KEY=N,...");
   const auto by_name = [](auto parse) {
@@ -417,14 +418,13 @@ int main(int argc, char** argv) {
     };
   };
   cli::add_list(app, "--dtype", options.types, "TYPE,...",
-                "Types of the random weights: f32, f16, bf16, q8, q4; default: f16",
+                "Types of the random weights: f32, f16, bf16, q8, q4, q4_1; default: f16",
                 by_name(parse_weight_type));
   cli::add_list(app, "--kv", options.kv, "MODE,...",
-                "How keys and values are kept: f32, f16, int8, int4; default: f16",
-                by_name(parse_kv_mode));
-  cli::add_numbers(
-      app, "--threads", options.threads, 0, kMostThreads,
-      "Numbers of threads; 0: as many as the CPUs this process may use; default: 1 and 0")
+                "How keys and values are stored: f32, f16, int8, int4, h16, h8, h4; default: f16",
+                by_name(parse_storage_mode));
+  cli::add_numbers(app, "--threads", options.threads, 0, kMaxThreads,
+                   "Numbers of threads; 0: one per CPU this process may use; default: 1 and 0")
       ->envname("TL_THREADS");
   options.device.add(app);
   options.parts = {"limits", "prefill", "decode", "passes"};
@@ -438,24 +438,25 @@ int main(int argc, char** argv) {
                               "{}: '{}' is none of limits, prefill, decode, passes, growth", option,
                               word);
                 });
-  cli::add_numbers(app, "--loops", options.loops, 1, kMostLoops,
-                   "Loops of prefill and decode; default: the model's own");
-  cli::add_numbers(app, "--rows", options.rows, 1, kMostPositions,
+  cli::add_numbers(app, "--loops", options.loops, 1, kMaxLoops,
+                   "Numbers of loops; default: the model's own");
+  cli::add_numbers(app, "--rows", options.rows, 1, kMaxPositions,
                    "Rows of a pass; default: 1,2,4,6,8,16");
-  cli::add_numbers(app, "--prefill", options.prefill, 1, kMostPositions,
+  cli::add_numbers(app, "--prefill", options.prefill, 1, kMaxPositions,
                    "Rows of a prefill; default: 1,8,64,512");
-  cli::add_numbers(app, "--context", options.context, 0, kMostPositions,
-                   "Positions before the token that is decoded; default: 0,1024,4096");
-  cli::add_number(app, "--repeats", options.timing.repeats, 1, 1'000'000, "Samples of each figure")
+  cli::add_numbers(app, "--context", options.context, 0, kMaxPositions,
+                   "Positions before the decoded token; default: 0,1024,4096");
+  cli::add_number(app, "--repeats", options.timing.repeats, 1, 1'000'000,
+                  "Number of samples of each figure")
       ->default_str("5");
   cli::add_number(app, "--warm-up", options.timing.warm_up, 0, 1'000'000,
-                  "Runs before the first sample")
+                  "Number of untimed runs before the first sample")
       ->default_str("1");
   cli::add_number(app, "--seconds", options.timing.seconds, 1e-3, 1e6,
-                  "Begin no further round of samples after so many seconds; default: no limit");
-  cli::add_number(app, "--array", options.array_mb, 1, 1 << 20,
-                  "Megabytes to read for the memory's speed; default: 512, or four times the "
-                  "last-level cache");
+                  "Start no further round after this many seconds; default: no limit");
+  cli::add_number(
+      app, "--array", options.array_mb, 1, 1 << 20,
+      "Megabytes to read for the memory limit; default: 512, or four times the last-level cache");
   app.add_flag("--json", options.json, "Write JSON instead of a table");
   app.add_flag("--csv", options.csv, "Write comma-separated values instead of a table");
   options.output.add(app);

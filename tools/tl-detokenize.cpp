@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-detokenize: makes text of token ids. See tl-detokenize(1). Parses, calls the library, prints;
-// what ids stand for is lib/text's business.
+// tl-detokenize: converts token ids to text. See tl-detokenize(1). Parses, calls the library,
+// prints; the conversion is lib/text's business.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,8 @@ struct Options {
   bool jsonl = false, offsets = false;
 };
 
-// The object with its text in the place of the ids; one without ids, such as an error record, stays.
+// The object with its text in the place of the ids; one without ids, such as an error record,
+// stays.
 std::string record(const Options& options, const cli::TextFiles::Line& line,
                    Detokenizer& detokenizer) {
   const std::vector<JsonField> fields = split_json_object(line.text, line.where);
@@ -40,7 +41,7 @@ std::string record(const Options& options, const cli::TextFiles::Line& line,
   };
   for (const char* made : {"text", "offsets"}) {
     if (has("tokens") && has(made)) {
-      throw Error(ErrorKind::usage, "{}: it has '{}' already", line.where, made);
+      throw Error(ErrorKind::usage, "{}: it already has '{}'", line.where, made);
     }
   }
   std::string out;
@@ -58,7 +59,7 @@ std::string record(const Options& options, const cli::TextFiles::Line& line,
   return (out.empty() ? "{" : out) + "}\n";
 }
 
-// Text as soon as it is certain, or a line of offsets for a line of ids.
+// Writes text as soon as it is final, or a line of offsets for a line of ids.
 void write_file(Options& options, const std::string& path, Detokenizer& detokenizer) {
   TokenStream stream(path, {.vocab = detokenizer.vocabulary_size()});
   std::vector<TokenId> line;
@@ -104,16 +105,16 @@ int detokenize(Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Makes text of token ids.", "tl-detokenize");
+  CLI::App app("Converts token ids to text.", "tl-detokenize");
   options.vocabulary.add(app);
   options.input.add(app, "Sequences of token ids");
   app.add_flag("--jsonl", options.jsonl,
-               "JSON Lines in and out: tokens become text, other fields stay");
+               "JSON Lines in and out: tokens become text, other fields are kept");
   app.add_flag("--special", options.text.special, "Write control tokens by their names");
-  app.add_flag("--bytes", options.text.bytes,
-               "Write what is no UTF-8 as it is, not as U+FFFD");
-  app.add_flag("--offsets", options.offsets,
-               "Where each token's text begins, in bytes, in place of the text (with --jsonl: too)");
+  app.add_flag("--bytes", options.text.bytes, "Write invalid UTF-8 as it is, not as U+FFFD");
+  app.add_flag(
+      "--offsets", options.offsets,
+      "Write the byte offset of each token's text instead of the text (with --jsonl: as well)");
   options.output.add(app);
   return cli::run(app, argc, argv, [&] { return detokenize(options); });
 }

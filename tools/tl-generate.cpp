@@ -20,9 +20,9 @@
 #include "tinyloop/error.h"
 #include "tinyloop/files/json_object.h"
 #include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/prompt/prompt.h"
+#include "tinyloop/prompt/registration.h"
 #include "tinyloop/schedule/generate.h"
-#include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/schedule/resume.h"
 
 namespace {
 
@@ -47,14 +47,13 @@ struct Options {
 // The model at work and, with --pool, the pool.
 struct Engine {
   Forward& forward;
-  KvMode kv;
   std::optional<PrefixPool> pool;
-  std::set<std::string> warned;  // what is wrong with the pool is told once, not for each line
+  std::set<std::string> warned;  // each problem with the pool is reported once, not for each line
   cli::SpeculationOptions::Choice choice;
-  std::optional<ResumeHandle> resumed;  // --resume
+  std::shared_ptr<const Snapshot> resumed;  // --resume
 };
 
-// One prompt and what is wanted of it.
+// One prompt and the request for it.
 struct Job {
   const TokenLine& line;
   std::int64_t sample = 0;
@@ -93,7 +92,7 @@ JsonObject schedule_members(const cli::SpeculationOptions::Choice& choice,
 }
 
 std::string statistics(const Options& options, const Job& job, const Answer& answer,
-                       const Forward& forward, const PooledPrompt& prompt,
+                       const Forward& forward, const PoolReport& pool,
                        const cli::SpeculationOptions::Choice& choice) {
   const DecodeStats& stats = answer.stats;
   // From the first token on: one token takes no time.
@@ -114,18 +113,17 @@ std::string statistics(const Options& options, const Job& job, const Answer& ans
       .add_all(cli::end_members(answer, job.seed))
       .add_all(schedule_members(choice, stats));
   if (!options.pool.empty()) {
-    const PoolReport& pool = prompt.report();
     object.add("pool_hit", name_of(pool.kind))
         .add("pool_reused", pool.reused)
         .add("pool_loops", pool.loops);
   }
   return object.add("working_bytes", forward.working_bytes())
-      .add("cache_bytes", prompt.cache_bytes())
+      .add("cache_bytes", stats.cache_bytes)
       .add("peak_resident_bytes", cli::peak_resident_bytes())
       .line();
 }
 
-void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Job& job) {
+void answer_one(Options& options, Engine& engine, Prompt prompt, const Job& job) {
   Forward& forward = engine.forward;
   const ModelConfig& config = forward.model().config();
   DecodeRequest request;
@@ -133,7 +131,7 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
   if (job.line.max_tokens) request.stop.max_tokens = *job.line.max_tokens;
   request.hash_logits = options.stats.wanted();
   request.exit = options.speculation.exit_rule();
-  request.kv_slots = options.speculation.kv_slots;
+  request.shared_planes = options.speculation.shared_planes;
   SamplingOptions sampling = options.sampling.options();
   sampling.seed = job.seed;
 
@@ -152,19 +150,9 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
       options.output.flush();
     };
   }
-  std::optional<ResumeHandle> saved;
-  if (engine.resumed) request.read_prompt = resuming(*engine.resumed);
-  if (!options.save_state.empty()) {
-    request.read_prompt = [&](Forward& pass, KvCache& cache, DecodeStats& stats) {
-      std::span<const float> logits;
-      stats.prompt_loops = stats.prefilled * pass.plan().loops;
-      saved = ResumeHandle::build(pass, cache, job.line.ids, options.loop.chunk(), &logits);
-      return logits;
-    };
-  }
-  const bool final_answer = job.sample + 1 == options.samples;
-  const Answer answer = prompt.generate(Sampler(sampling, config.vocab), request, final_answer,
-                                        engine.choice.speculation);
+  const PoolReport pool = prompt.pool;
+  const Answer answer = generate(forward, std::move(prompt), Sampler(sampling, config.vocab),
+                                 request, engine.choice.speculation);
   if (!as_ids) {
     options.output.write(record(options, job, answer));
   } else {
@@ -175,87 +163,115 @@ void answer_one(Options& options, Engine& engine, PooledPrompt& prompt, const Jo
     options.output.write("\n");
   }
   options.output.flush();
-  if (!options.save_state.empty()) {
-    if (!saved) {  // no token was wanted, so nobody has read the prompt
-      KvCache cache(forward.ops(), forward.plan(), engine.kv);
-      saved = ResumeHandle::build(forward, cache, job.line.ids, options.loop.chunk());
-    }
-    saved->save(options.save_state);
-  }
   if (options.stats.wanted()) {
-    options.stats.write(statistics(options, job, answer, forward, prompt, engine.choice));
+    options.stats.write(statistics(options, job, answer, forward, pool, engine.choice));
   }
 }
 
-// `number`: of the line, counted from 1 through all files.
+// An answer of no tokens needs no prompt, unless the prompt is to be kept.
+Prompt read(const Options& options, Engine& engine, const TokenLine& line, bool answers) {
+  const bool adds = engine.pool && options.pool_add, saves = !options.save_state.empty();
+  if (!answers && !adds && !saves) return unread_prompt(engine.forward, line.ids);
+  PromptSource source;
+  source.pool = engine.pool ? &*engine.pool : nullptr;
+  source.crop = !options.no_crop;
+  source.snapshot = engine.resumed;
+  ReadOptions how;
+  how.chunk = options.loop.prefill_chunk;
+  how.keep_states = saves;
+  how.run_last = adds || saves || options.speculation.exit_rule().kind == ExitRule::Kind::none;
+  return read_prompt(engine.forward, line.ids, source, how);
+}
+
+// Counts the pool's use for a prompt and adds the prompt, if not null. Warns at most once.
+void keep_in_pool(Engine& engine, const PoolReport& report, Prompt* added) {
+  std::string trouble = report.warning;
+  const std::string uncounted = count_use(*engine.pool, report);
+  if (trouble.empty()) trouble = uncounted;
+  try {
+    if (added != nullptr) publish(*engine.pool, *added);
+  } catch (const Error& error) {
+    if (trouble.empty()) trouble = error.what();
+  }
+  if (!trouble.empty() && engine.warned.insert(trouble).second) cli::warn(trouble);
+}
+
+// `number`: the line's number, counted from 1 across all files.
 void answer_line(Options& options, Engine& engine, const TokenLine& line, std::int64_t number) {
   const std::uint64_t seed = line.seed.value_or(options.sampling.seed_of(number, options.samples));
-  PoolUse use;
-  if (engine.pool) use = {&*engine.pool, !options.no_crop, options.pool_add};
-  PooledPrompt prompt(engine.forward, engine.kv, line.ids, options.loop.prefill_chunk, use);
-  // All samples continue one prompt: it is read once, and its keys and values and the vector that
-  // the head multiplies are shared.
   const std::int64_t wanted =
       line.max_tokens.value_or(options.stop.rules(engine.forward.model().config()).max_tokens);
-  if (options.samples > 1 && wanted > 0) prompt.share();
+  Prompt prompt = read(options, engine, line, wanted > 0);
+  const PoolReport report = prompt.pool;
+  const bool adds = engine.pool && options.pool_add && report.kind != MatchKind::whole;
+  std::optional<Prompt> kept;  // without what is generated
+  if (adds || !options.save_state.empty()) {
+    kept = prompt.fork();
+    kept->states = std::move(prompt.states);
+    kept->injected = std::move(prompt.injected);
+  }
+  // All samples continue one prompt; the first one's statistics count its reading.
+  const PromptWork work = prompt.work;
   for (std::int64_t sample = 0; sample < options.samples; ++sample) {
-    answer_one(options, engine, prompt, {line, sample, seed + static_cast<std::uint64_t>(sample)});
+    const bool last = sample + 1 == options.samples;
+    Prompt own = last ? std::move(prompt) : prompt.fork();
+    own.work = sample == 0 ? work : PromptWork{};
+    answer_one(options, engine, std::move(own),
+               {line, sample, seed + static_cast<std::uint64_t>(sample)});
   }
-  const PoolReport report = prompt.finish();
-  if (!report.warning.empty() && engine.warned.insert(report.warning).second) {
-    cli::warn(report.warning);
-  }
+  // Files wait until the answer is out.
+  if (!options.save_state.empty()) save_prompt(options.save_state, *kept);
+  if (engine.pool) keep_in_pool(engine, report, adds ? &*kept : nullptr);
 }
 
-// What cannot go together with a saved state, by name.
+// Refuses options that exclude a saved state, by name.
 void check_states(Options& options) {
   const std::string name = options.resume.empty() ? "--save-state" : "--resume";
   if (options.resume.empty() && options.save_state.empty()) return;
-  if (!cli::on_command_line("--pool")) options.pool.clear();  // a default that cannot be obeyed
+  if (!cli::on_command_line("--pool")) options.pool.clear();  // a default that does not apply
   const auto exclude = [&](bool given, std::string_view other, std::string_view why) {
     if (given) throw Error(ErrorKind::usage, "{} and {} exclude each other: {}", name, other, why);
   };
   exclude(!options.resume.empty() && !options.save_state.empty(), "--save-state",
-          "a resumed prompt is not read anew");
+          "a resumed prompt is not read again");
   exclude(!options.pool.empty(), "--pool", "pool entries do not hold the states of all rows");
   exclude(options.samples > 1, "--samples", "a state belongs to one answer");
   exclude(options.stream && !options.save_state.empty(), "--stream",
-          "a state holds one prompt, a stream may bring any number");
+          "a state holds one prompt, a stream any number");
   exclude(!options.input.files.empty() && !options.resume.empty(), "a FILE",
           "the prompt is in the saved state");
   exclude(options.input.format_given() && !options.resume.empty(), "--input-format",
           "the prompt is in the saved state");
 }
 
-// The pool, made ready for --pool-add; what is wrong with it is no reason to stop.
+// Opens the pool, prepared for --pool-add; problems with it do not stop the run.
 std::optional<PrefixPool> open_pool(const Options& options, Engine& engine) {
   if (options.pool.empty()) return std::nullopt;
   PoolFolder(options.pool).require_ours();
-  std::optional<PrefixPool> pool(std::in_place, options.pool,
-                                 cache_identity(engine.forward, engine.kv));
+  std::optional<PrefixPool> pool(std::in_place, options.pool, cache_identity(engine.forward));
   if (!options.pool_add) return pool;
   engine.warned.insert(cli::make_ready(pool));
   return pool;
 }
 
-// Of the longest request: its prompt and the most tokens it may get.
-std::int64_t most_positions(const Options& options, const ModelConfig& config,
-                            const std::vector<TokenLine>& lines) {
+// The positions of the longest request: its prompt and the maximum tokens it may get.
+std::int64_t max_positions(const Options& options, const ModelConfig& config,
+                           const std::vector<TokenLine>& lines) {
   if (lines.empty()) return config.context;
-  std::int64_t most = 1;
+  std::int64_t longest = 1;
   for (const TokenLine& line : lines) {
     const std::int64_t tokens = line.max_tokens.value_or(options.stop.rules(config).max_tokens);
     const std::int64_t room = config.context - static_cast<std::int64_t>(line.ids.size());
-    most = std::max(most, config.context - std::max<std::int64_t>(0, room - tokens));
+    longest = std::max(longest, config.context - std::max<std::int64_t>(0, room - tokens));
   }
-  return most;
+  return longest;
 }
 
 int run(Options& options) {
   if (options.stream && options.output.is_file()) {
-    throw Error(
-        ErrorKind::usage,
-        "--stream and --output exclude each other: the file appears only when it is complete");
+    throw Error(ErrorKind::usage,
+                "--stream and --output exclude each other: an output file appears only when it is "
+                "complete");
   }
   if (options.stream && options.jsonl) {
     throw Error(ErrorKind::usage, "--stream and --jsonl exclude each other: a record is one line");
@@ -268,9 +284,9 @@ int run(Options& options) {
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
-  if (plan.stored_hidden != HiddenMode::none && !(options.resume + options.save_state).empty()) {
+  if (stores_inputs(plan.storage) && !(options.resume + options.save_state).empty()) {
     throw Error(ErrorKind::usage,
-                "--{} and {} exclude each other: a saved state keeps keys and values",
+                "--{} and {} exclude each other: a saved state holds keys and values",
                 options.resume.empty() ? "save-state" : "resume", options.loop.storage_setting());
   }
   InitialStates initial_states = InitialStates::parse(options.loop.initial_state, config);
@@ -286,9 +302,9 @@ int run(Options& options) {
 
   std::vector<TokenLine> lines;
   std::int64_t longest = limits.longest;
-  std::optional<ResumeHandle> resumed;
+  std::shared_ptr<const Snapshot> resumed;
   if (!options.resume.empty()) {
-    resumed = ResumeHandle::open(options.resume);
+    resumed = Snapshot::open(options.resume);
     lines.emplace_back();
     lines.back().file = options.resume;
     lines.back().number = 1;
@@ -296,7 +312,7 @@ int run(Options& options) {
   } else if (!options.stream) {
     lines = options.input.read_all(limits);
     if (!options.save_state.empty() && lines.size() != 1) {
-      throw Error(ErrorKind::usage, "--save-state: there are {} prompts, a state holds one",
+      throw Error(ErrorKind::usage, "--save-state: there are {} prompts, but a state holds one",
                   lines.size());
     }
   }
@@ -310,10 +326,9 @@ int run(Options& options) {
   const std::int32_t rows = std::max(chunk, choice.speculation.rows(plan.loops));
   const std::int32_t slots =
       std::max(chunk, choice.speculation.slots(plan.loops, options.speculation.exit_rule()));
-  check_memory(*ops, memory_need(model, plan, options.loop.kv_mode(), rows, slots,
-                                 most_positions(options, config, lines)));
+  check_memory(*ops, memory_need(model, plan, rows, slots, max_positions(options, config, lines)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, slots);
-  Engine engine{forward, options.loop.kv_mode(), std::nullopt, {}, choice, std::move(resumed)};
+  Engine engine{forward, std::nullopt, {}, choice, std::move(resumed)};
   engine.pool = open_pool(options, engine);
   std::int64_t number = 0;
   const auto answer = [&](const TokenLine& line) {
@@ -336,24 +351,24 @@ int main(int argc, char** argv) {
   options.input.add(app);
   options.loop.add(app);
   options.speculation.add(app);
-  cli::add_pool(app, options.pool, "Begin with what this prefix pool holds");
+  cli::add_pool(app, options.pool, "Start from prefixes in this pool");
   app.add_flag("--pool-add", options.pool_add, "Add each prompt to the pool");
   app.add_flag("--no-crop", options.no_crop,
-               "Of the pool only entries that are a prefix of the prompt");
+               "Use only pool entries that are entirely a prefix of the prompt");
   options.sampling.add(app);
   options.sampling.add_seed_by_line(app);
   options.stop.add(app);
   cli::add_number(app, "--samples", options.samples, 1, 1'000'000,
-                  "Continuations of each line, with seeds S, S+1, ...");
+                  "Number of continuations of each line, with seeds S, S+1, ...");
   app.add_option("--save-state", options.save_state,
-                 "Keep the one prompt as it stands after its last loop, for --resume")
+                 "Save the state of the one prompt after its last loop, for --resume")
       ->type_name("FILE");
   cli::names_source(app.add_option("--resume", options.resume,
-                                   "Continue a saved prompt, running only the loops it lacks"))
+                                   "Resume a saved prompt, running only its missing loops"))
       ->type_name("FILE");
-  app.add_flag("--only-new", options.only_new, "Leave the prompt out of the answer");
+  app.add_flag("--only-new", options.only_new, "Leave the prompt out of the output");
   app.add_flag("--stream", options.stream,
-               "Answer each line as it arrives and write each id as soon as it is certain");
+               "Answer each line as it arrives and write each id as soon as it is final");
   app.add_flag("--jsonl", options.jsonl, "JSON Lines in and out");
   options.stats.add(app);
   options.output.add(app);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-inspect: what a model file is, what it will need, and what its loops do to a prompt. See
+// tl-inspect: describes a model file, the memory it needs, and what its loops do to a prompt. See
 // tl-inspect(1). Parses, calls the library, prints; what is computed lives in lib/.
 #include <fmt/format.h>
 
@@ -17,6 +17,7 @@
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/engine/memory_need.h"
 #include "tinyloop/error.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/files/json_text.h"
 #include "tinyloop/measure/score.h"
 #include "tinyloop/text/vocabulary.h"
@@ -70,13 +71,14 @@ std::vector<Part> parts_of(const Model& model) {
   return parts;
 }
 
-constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
+constexpr StorageMode kModes[] = {StorageMode::f32, StorageMode::f16, StorageMode::int8,
+                                  StorageMode::int4};
 
 // K/V bytes of `positions` positions over all planes (whole tiles).
-std::int64_t cache_bytes(const LoopPlan& plan, KvMode mode, std::int64_t positions) {
-  const KvGeometry geometry{mode, plan.kv_heads, plan.head_dim};
+std::int64_t cache_bytes(LoopPlan plan, StorageMode mode, std::int64_t positions) {
+  plan.storage = mode;
   return (positions + kTile - 1) / kTile * plan.planes() * plan.kv_heads *
-         static_cast<std::int64_t>(geometry.tile_bytes());
+         static_cast<std::int64_t>(geometry_of(plan).tile_bytes());
 }
 
 std::string human(std::int64_t bytes) {
@@ -91,7 +93,7 @@ struct Summary {
   const Model& model;
   LoopPlan plan;
   std::vector<Part> parts;
-  std::int64_t length = 0, positions = 0;  // asked for; kept after the window
+  std::int64_t length = 0, positions = 0;  // requested; kept within the window
   Part total{"total"};
   std::optional<Vocabulary> vocabulary{};
 };
@@ -123,7 +125,7 @@ std::string_view kind_of(const Vocabulary& vocabulary) {
   return vocabulary.byte_level ? "byte-level BPE" : "BPE of characters";
 }
 
-// How many ids have a text; the model may have more.
+// The number of ids with a text; the model may have more ids.
 std::int64_t texts_of(const Vocabulary& vocabulary) {
   return std::count_if(vocabulary.tokens.begin(), vocabulary.tokens.end(),
                        [](const VocabularyToken& token) { return !token.text.empty(); });
@@ -133,8 +135,9 @@ std::string as_text(const Vocabulary& vocabulary) {
   const auto id = [](const std::optional<TokenId>& given) {
     return given ? fmt::format("{}", *given) : std::string("none");
   };
-  std::string text = fmt::format("tokenizer     {}, {} tokens, {} of them added\n",
-                                 kind_of(vocabulary), texts_of(vocabulary), vocabulary.added.size());
+  std::string text =
+      fmt::format("tokenizer     {}, {} tokens, {} of them added\n", kind_of(vocabulary),
+                  texts_of(vocabulary), vocabulary.added.size());
   text += fmt::format("begin, end    {}, {}\n", id(vocabulary.bos), id(vocabulary.eos));
   text += fmt::format("template      {}\n", vocabulary.chat_template.empty()
                                                 ? std::string("none")
@@ -142,15 +145,15 @@ std::string as_text(const Vocabulary& vocabulary) {
   return text;
 }
 
-std::string as_json(const Vocabulary& vocabulary) {
-  const auto id = [](const std::optional<TokenId>& given) {
-    return given ? fmt::format("{}", *given) : std::string("null");
-  };
-  return fmt::format(
-      ",\"tokenizer\":{{\"kind\":{},\"tokens\":{},\"added\":{},\"bos\":{},\"eos\":{},"
-      "\"chat_template\":{}}}",
-      json_string(kind_of(vocabulary)), texts_of(vocabulary), vocabulary.added.size(),
-      id(vocabulary.bos), id(vocabulary.eos), json_string(vocabulary.chat_template));
+JsonObject as_json(const Vocabulary& vocabulary) {
+  JsonObject object;
+  object.add("kind", kind_of(vocabulary))
+      .add("tokens", texts_of(vocabulary))
+      .add("added", vocabulary.added.size())
+      .add("bos", vocabulary.bos)
+      .add("eos", vocabulary.eos)
+      .add("chat_template", vocabulary.chat_template);
+  return object;
 }
 
 std::string as_text(const Summary& summary) {
@@ -161,7 +164,7 @@ std::string as_text(const Summary& summary) {
   text += fmt::format("layers        {} prelude, {} looped, {} coda\n", c.prelude_layers,
                       c.core_layers, c.coda_layers);
   text += fmt::format("loops         {} by default, {} trained, {} at most\n", c.default_loops,
-                      c.trained_loops, c.greatest_loops);
+                      c.trained_loops, c.max_loops);
   text += fmt::format("hidden        {}, ffn {}, {} heads of {}, {} kv heads\n", c.hidden, c.ffn,
                       c.heads, c.head_dim, c.kv_heads);
   text += fmt::format("vocabulary    {}\n", c.vocab);
@@ -184,9 +187,9 @@ std::string as_text(const Summary& summary) {
                         human(part.bytes));
   }
   text += fmt::format("\nkeys and values at {} loops: {} planes\n{:<12} {:>16} {:>16}\n",
-                      summary.plan.loops, summary.plan.planes(), "--kv", "bytes a token",
+                      summary.plan.loops, summary.plan.planes(), "--kv", "bytes per token",
                       fmt::format("{} positions", summary.length));
-  for (const KvMode mode : kModes) {
+  for (const StorageMode mode : kModes) {
     text += fmt::format("{:<12} {:>16} {:>16}  {}\n", name_of(mode),
                         cache_bytes(summary.plan, mode, kTile) / kTile,
                         cache_bytes(summary.plan, mode, summary.positions),
@@ -202,47 +205,53 @@ std::string as_text(const Summary& summary) {
 
 std::string as_json(const Summary& summary) {
   const ModelConfig& c = summary.model.config();
-  std::string text = fmt::format("{{\"file\":{},\"family\":{},\"fingerprint\":\"{}\"",
-                                 json_string(summary.model.path()), json_string(c.family),
-                                 summary.model.fingerprint());
-  text += fmt::format(
-      ",\"prelude_layers\":{},\"core_layers\":{},\"coda_layers\":{},\"default_loops\":{},"
-      "\"trained_loops\":{},\"greatest_loops\":{}",
-      c.prelude_layers, c.core_layers, c.coda_layers, c.default_loops, c.trained_loops,
-      c.greatest_loops);
-  text += fmt::format(
-      ",\"hidden\":{},\"ffn\":{},\"heads\":{},\"kv_heads\":{},\"head_dim\":{},\"vocab\":{},"
-      "\"context\":{},\"end_ids\":[{}],\"exit_gate\":{}",
-      c.hidden, c.ffn, c.heads, c.kv_heads, c.head_dim, c.vocab, c.context,
-      fmt::join(c.end_ids, ","), c.exit_gate);
-  if (summary.vocabulary) text += as_json(*summary.vocabulary);
-  text += fmt::format(",\"layer_type\":\"{}\",\"embedding_type\":\"{}\",\"parts\":[",
-                      name_of(summary.model.layers()[0].qkv.type),
-                      name_of(summary.model.embedding().type));
-  std::string separator;
+  JsonObject object, kv;
+  object.add("file", summary.model.path())
+      .add("family", c.family)
+      .add("fingerprint", summary.model.fingerprint())
+      .add("prelude_layers", c.prelude_layers)
+      .add("core_layers", c.core_layers)
+      .add("coda_layers", c.coda_layers)
+      .add("default_loops", c.default_loops)
+      .add("trained_loops", c.trained_loops)
+      .add("greatest_loops", c.max_loops)
+      .add("hidden", c.hidden)
+      .add("ffn", c.ffn)
+      .add("heads", c.heads)
+      .add("kv_heads", c.kv_heads)
+      .add("head_dim", c.head_dim)
+      .add("vocab", c.vocab)
+      .add("context", c.context)
+      .add_array<TokenId>("end_ids", c.end_ids)
+      .add("exit_gate", c.exit_gate);
+  if (summary.vocabulary) object.add("tokenizer", as_json(*summary.vocabulary));
+  std::vector<JsonObject> parts;
   for (const Part& part : summary.parts) {
-    text += fmt::format("{}{{\"part\":\"{}\",\"parameters\":{},\"bytes\":{}}}", separator,
-                        part.name, part.parameters, part.bytes);
-    separator = ",";
+    parts.emplace_back()
+        .add("part", part.name)
+        .add("parameters", part.parameters)
+        .add("bytes", part.bytes);
   }
-  text += fmt::format(
-      "],\"parameters\":{},\"weight_bytes\":{},\"loops\":{},\"planes\":{},\"length\":{},\"kv\":{{",
-      summary.total.parameters, summary.total.bytes, summary.plan.loops, summary.plan.planes(),
-      summary.length);
-  separator.clear();
-  for (const KvMode mode : kModes) {
-    text += fmt::format("{}\"{}\":{{\"bytes_per_token\":{},\"bytes\":{}}}", separator,
-                        name_of(mode), cache_bytes(summary.plan, mode, kTile) / kTile,
-                        cache_bytes(summary.plan, mode, summary.positions));
-    separator = ",";
+  for (const StorageMode mode : kModes) {
+    JsonObject bytes;
+    bytes.add("bytes_per_token", cache_bytes(summary.plan, mode, kTile) / kTile)
+        .add("bytes", cache_bytes(summary.plan, mode, summary.positions));
+    kv.add(name_of(mode), bytes);
   }
-  text += fmt::format("}},\"cuda\":{},\"gpus\":[", have_cuda());
-  separator.clear();
-  for (const std::string& gpu : gpu_names()) {
-    text += separator + json_string(gpu);
-    separator = ",";
-  }
-  return text + "]}\n";
+  std::vector<std::string> gpus;
+  for (const std::string& gpu : gpu_names()) gpus.push_back(json_string(gpu));
+  return object.add("layer_type", name_of(summary.model.layers()[0].qkv.type))
+      .add("embedding_type", name_of(summary.model.embedding().type))
+      .add_array("parts", parts)
+      .add("parameters", summary.total.parameters)
+      .add("weight_bytes", summary.total.bytes)
+      .add("loops", summary.plan.loops)
+      .add("planes", summary.plan.planes())
+      .add("length", summary.length)
+      .add("kv", kv)
+      .add("cuda", have_cuda())
+      .add_json("gpus", fmt::format("[{}]", fmt::join(gpus, ",")))
+      .line();
 }
 
 std::string trace_text(const TokenLine& line, bool several_files,
@@ -288,9 +297,9 @@ void trace_lines(Options& options, const Model& model) {
   const auto ops = options.model.make_ops();
   for (const TokenLine& line : options.input.read_all({config.vocab, config.context})) {
     const auto rows = static_cast<std::int32_t>(line.ids.size());
-    check_memory(*ops, memory_need(model, plan, options.loop.kv_mode(), rows, rows, rows));
+    check_memory(*ops, memory_need(model, plan, rows, rows, rows));
     Forward forward(model, *ops, plan, initial_states, rows, rows);
-    KvCache cache(*ops, plan, options.loop.kv_mode());
+    KvCache cache(*ops, plan);
     std::vector<LoopTrace> trace;
     cli::for_line(line, [&] { trace = trace_loops(forward, cache, line.ids); });
     const bool several = options.input.files.size() > 1;
@@ -302,7 +311,7 @@ void trace_lines(Options& options, const Model& model) {
 
 int inspect(Options& options) {
   if (!options.trace && !options.input.files.empty()) {
-    throw Error(ErrorKind::usage, "{}: a prompt is read with --trace only",
+    throw Error(ErrorKind::usage, "{}: a prompt is read only with --trace",
                 options.input.files.front());
   }
   for (const char* option : {"--kv", "--init-state", "--prefill-chunk", "--input-format",
@@ -312,7 +321,7 @@ int inspect(Options& options) {
     }
   }
   if (options.trace && (options.verify || options.length > 0)) {
-    throw Error(ErrorKind::usage, "--trace and {} exclude each other: run them one by one",
+    throw Error(ErrorKind::usage, "--trace and {} exclude each other: run them separately",
                 options.verify ? "--verify" : "--length");
   }
   const Model model = options.model.open();
@@ -342,7 +351,7 @@ int main(int argc, char** argv) {
   app.add_flag("--json", options.json, "Write JSON instead of a table");
   app.add_flag("--verify", options.verify, "Read all weights and compare them with their hashes");
   cli::add_number(app, "--length", options.length, 1, std::int64_t{1} << 40,
-                  "Positions to count memory for; default: the whole context");
+                  "Number of positions for the memory estimate; default: the whole context");
   options.output.add(app);
   return cli::run(app, argc, argv, [&] { return inspect(options); });
 }

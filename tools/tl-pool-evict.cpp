@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-pool-evict: removes entries of a prefix pool. See tl-pool-evict(1).
+// tl-pool-evict: removes entries from a prefix pool. See tl-pool-evict(1).
 // Parses, calls the library, prints.
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ struct Options {
 
 // "90", "90s", "15m", "6h" or "30d" as seconds.
 std::int64_t parse_duration(const std::string& text) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
   std::int64_t unit = 1;
   std::string digits = text;
   const std::string_view units = "smhd";
@@ -40,17 +40,17 @@ std::int64_t parse_duration(const std::string& text) {
   }
   std::int64_t value = 0;
   for (const char digit : digits) {
-    if (digit < '0' || digit > '9' || value > kMost) digits.clear();
+    if (digit < '0' || digit > '9' || value > kMax) digits.clear();
     value = value * 10 + (digit - '0');
   }
   if (digits.empty()) {
-    throw Error(ErrorKind::usage, "--older-than: '{}' is no duration such as 90s, 15m, 6h or 30d",
-                text);
+    throw Error(ErrorKind::usage,
+                "--older-than: '{}' is not a duration such as 90s, 15m, 6h or 30d", text);
   }
   return value * unit;
 }
 
-// Whether the entry is of this model; an entry that cannot be read is of none.
+// Whether the entry belongs to this model; an unreadable entry belongs to none.
 bool is_of(const PoolFolder& folder, const PoolEntry& entry, const std::string& fingerprint) {
   try {
     return Snapshot::open(folder.entry_path(entry))->identity().model == fingerprint;
@@ -64,7 +64,7 @@ std::vector<PoolEntry> named(const PoolFolder& folder, const std::vector<std::st
   const std::vector<PoolEntry> entries = folder.entries();
   for (const std::string& name : names) {
     const auto key = EntryKey::parse(name);
-    if (!key) throw Error(ErrorKind::usage, "'{}' is no key of an entry", name);
+    if (!key) throw Error(ErrorKind::usage, "'{}' is not an entry key", name);
     const auto entry = std::find_if(entries.begin(), entries.end(),
                                     [&](const PoolEntry& e) { return e.key == *key; });
     if (entry == entries.end()) {
@@ -99,7 +99,7 @@ int evict_entries(Options& options) {
   const FoundSettings found = folder.settings();
   const PoolSettings& settings = found.settings;
   if (options.to_bytes && !found.known) {
-    throw Error(ErrorKind::io, "--to-bytes: the pool's policy is not known: {}", found.warning);
+    throw Error(ErrorKind::io, "--to-bytes: the pool's policy is unknown: {}", found.warning);
   }
   if (!found.warning.empty()) cli::warn(found.warning);
   std::vector<PoolEntry> chosen;
@@ -113,7 +113,7 @@ int evict_entries(Options& options) {
     for (const PoolEntry& entry : folder.entries()) {
       if (!fingerprint.empty() && !is_of(folder, entry, fingerprint)) continue;
       if (options.older_than) {
-        // What was never used counts as used just now.
+        // An entry without a recorded use counts as used just now.
         const auto known = counts.entries.find(entry.key);
         const std::int64_t used = known == counts.entries.end() ? now : known->second.last_used;
         if (now - used < *options.older_than) continue;
@@ -141,20 +141,20 @@ int evict_entries(Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Removes entries of a prefix pool.", "tl-pool-evict");
+  CLI::App app("Removes entries from a prefix pool.", "tl-pool-evict");
   cli::add_pool(app, options.pool, "The pool's folder")->required();
   app.add_option("KEY", options.keys, "Entries to remove, as tl-pool-list shows them");
-  app.add_flag("--all", options.all, "All entries");
+  app.add_flag("--all", options.all, "Remove all entries");
   app.add_option_function<std::string>(
          "--older-than",
          [&](const std::string& text) { options.older_than = parse_duration(text); },
-         "Entries not used for this time: 90s, 15m, 6h, 30d")
+         "Remove entries not used for this time: 90s, 15m, 6h, 30d")
       ->type_name("TIME");
   cli::add_bytes(app, "--to-bytes", options.to_bytes, 0,
-                 "As many entries, by the pool's policy, as it takes to get down to so many bytes, "
-                 "such as 8G or 500M");
-  cli::names_source(
-      app.add_option("--model", options.model, "Only entries of this model, a .tinyloop file"))
+                 "Remove entries, by the pool's policy, until at most this many bytes remain, such "
+                 "as 8G or 500M");
+  cli::names_source(app.add_option("--model", options.model,
+                                   "Remove only entries of this model, a .tinyloop file"))
       ->type_name("MODEL");
   options.output.add(app);
   return cli::run(app, argc, argv, [&] { return evict_entries(options); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-pool-list: shows what a prefix pool holds and how it was used. See tl-pool-list(1).
+// tl-pool-list: lists what a prefix pool holds and how it was used. See tl-pool-list(1).
 // Parses, calls the library, prints; reads only.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include "options.h"
 #include "streams.h"
 #include "tinyloop/error.h"
-#include "tinyloop/files/json_text.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/pool/prefix_pool.h"
 
 namespace {
@@ -31,7 +31,7 @@ struct Listed {
   EntryKey key;
   std::int64_t bytes = 0;
   EntryUse use;
-  std::shared_ptr<const Snapshot> snapshot;  // null: not sound
+  std::shared_ptr<const Snapshot> snapshot;  // null: damaged
   std::string error;
 };
 
@@ -43,11 +43,11 @@ std::string time_text(std::int64_t seconds) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", parts);
 }
 
-// Everything that a name promises, and with --verify every byte.
+// Checks that the entry matches its name, and with --verify every byte.
 void check(const PoolEntry& entry, const Snapshot& snapshot, bool verify) {
   const CacheIdentity& identity = snapshot.identity();
   if (identity.folder() != entry.identity || key_of(identity, snapshot.ids()) != entry.key) {
-    throw Error(ErrorKind::data, "{}: is not the entry that its name says", snapshot.path());
+    throw Error(ErrorKind::data, "{}: its content does not match its name", snapshot.path());
   }
   if (verify) snapshot.verify_all();
 }
@@ -74,21 +74,24 @@ std::vector<Listed> list(const Options& options, const PoolFolder& folder,
   return all;
 }
 
-std::string json_entry(const Listed& entry) {
-  std::string text = fmt::format("{{\"key\":\"{}\",\"tokens\":{},\"bytes\":{}", entry.key.text(),
-                                 entry.key.length, entry.bytes);
+JsonObject json_entry(const Listed& entry) {
+  JsonObject object;
+  object.add("key", entry.key.text()).add("tokens", entry.key.length).add("bytes", entry.bytes);
   if (entry.snapshot) {
     const CacheIdentity& identity = entry.snapshot->identity();
-    text += fmt::format(
-        ",\"model\":{},\"arithmetic\":{},\"kv\":{},\"loops\":{},\"cache_window\":{}"
-        ",\"initial_state\":{},\"created\":{},\"prefill_ms\":{:.3f},\"resumable\":{}",
-        json_string(identity.model), json_string(identity.arithmetic), json_string(identity.kv),
-        identity.loops, identity.window, json_string(identity.initial_state),
-        entry.snapshot->created(), entry.snapshot->prefill_ms(), entry.snapshot->resumable());
+    object.add("model", identity.model)
+        .add("arithmetic", identity.arithmetic)
+        .add("kv", identity.kv)
+        .add("loops", identity.loops)
+        .add("cache_window", identity.window)
+        .add("initial_state", identity.initial_state)
+        .add("created", entry.snapshot->created())
+        .add("prefill_ms", entry.snapshot->prefill_ms(), 3)
+        .add("resumable", entry.snapshot->resumable());
   } else {
-    text += fmt::format(",\"error\":{}", json_string(entry.error));
+    object.add("error", entry.error);
   }
-  return text + fmt::format(",\"last_used\":{},\"hits\":{}}}", entry.use.last_used, entry.use.hits);
+  return object.add("last_used", entry.use.last_used).add("hits", entry.use.hits);
 }
 
 std::string text_entry(const Listed& entry) {
@@ -120,16 +123,22 @@ int show(Options& options) {
     sound = sound && entry.snapshot;
   }
   if (options.json) {
-    std::vector<std::string> records;
+    std::vector<JsonObject> records;
     for (const Listed& entry : entries) records.push_back(json_entry(entry));
-    options.output.write(fmt::format(
-        "{{\"entries\":[{}],\"totals\":{{\"entries\":{},\"cached_tokens\":{},\"bytes\":{}"
-        "{},\"lookups\":{},\"hits\":{},\"misses\":{},\"reused\":{}}}}}\n",
-        fmt::join(records, ","), entries.size(), tokens, bytes,
-        known ? fmt::format(",\"capacity\":{},\"max_bytes\":{},\"policy\":\"{}\"", settings.capacity,
-                            settings.max_bytes, name_of(settings.policy))
-              : ",\"capacity\":null,\"max_bytes\":null,\"policy\":null",
-        counts.lookups(), counts.hits, counts.misses, counts.reused));
+    JsonObject totals, object;
+    totals.add("entries", entries.size()).add("cached_tokens", tokens).add("bytes", bytes);
+    if (known) {
+      totals.add("capacity", settings.capacity)
+          .add("max_bytes", settings.max_bytes)
+          .add("policy", name_of(settings.policy));
+    } else {
+      for (const char* key : {"capacity", "max_bytes", "policy"}) totals.add_json(key, "null");
+    }
+    totals.add("lookups", counts.lookups())
+        .add("hits", counts.hits)
+        .add("misses", counts.misses)
+        .add("reused", counts.reused);
+    options.output.write(object.add_array("entries", records).add("totals", totals).line());
   } else {
     options.output.write(fmt::format("{:<40} {:>7} {:>5} {:>6} {:<7} {:>12} {:<20} {:<20} {:>6}\n",
                                      "KEY", "TOKENS", "LOOPS", "WINDOW", "KV", "BYTES", "CREATED",
@@ -141,7 +150,8 @@ int show(Options& options) {
         "tokens reused {}\n",
         entries.size(), known ? fmt::format("{}", settings.capacity) : "?", tokens, bytes,
         settings.max_bytes > 0 ? fmt::format(" of {}", settings.max_bytes) : "",
-        known ? name_of(settings.policy) : "?", counts.lookups(), counts.hits, counts.misses, counts.reused));
+        known ? name_of(settings.policy) : "?", counts.lookups(), counts.hits, counts.misses,
+        counts.reused));
   }
   options.output.finish();
   return options.verify && !sound ? cli::kFailed : cli::kDone;
@@ -151,9 +161,9 @@ int show(Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Shows what a prefix pool holds.", "tl-pool-list");
+  CLI::App app("Lists what a prefix pool holds.", "tl-pool-list");
   cli::add_pool(app, options.pool, "The pool's folder")->required();
-  app.add_flag("--json", options.json, "One JSON object");
+  app.add_flag("--json", options.json, "Write one JSON object");
   app.add_flag("--verify", options.verify,
                "Check every byte; exit status 1 if anything is damaged");
   options.output.add(app);

@@ -23,8 +23,8 @@
 #include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/schedule/resume.h"
+#include "tinyloop/prompt/deepen.h"
+#include "tinyloop/prompt/registration.h"
 
 namespace {
 
@@ -46,10 +46,10 @@ bool any_wanted(const Options& options) {
   return options.capacity != kNotGiven || options.max_bytes != kNotGiven || !options.policy.empty();
 }
 
-// What was asked for, and for the rest what the pool has. Changes nothing yet.
+// The requested settings, and the pool's for the rest. Changes nothing yet.
 PoolSettings wanted_settings(const Options& options, const PoolFolder& folder) {
   PoolSettings settings;
-  std::error_code error;  // told by whoever makes the folder
+  std::error_code error;  // reported when the folder is created
   if (std::filesystem::exists(folder.path(), error)) {
     const FoundSettings found = folder.settings();
     settings = found.settings;
@@ -64,50 +64,25 @@ PoolSettings wanted_settings(const Options& options, const PoolFolder& folder) {
   return settings;
 }
 
-// Throws if a prefix can never fit, whatever makes room for it.
-void check_room(Forward& forward, KvMode kv, const std::vector<TokenLine>& lines,
-                const Options& options, const PoolSettings& settings) {
+// Throws if a prefix can never fit, whatever is evicted for it.
+void check_room(Forward& forward, const std::vector<TokenLine>& lines, const Options& options,
+                const PoolSettings& settings) {
   if (settings.max_bytes == 0) return;
   for (const TokenLine& line : lines) {
-    const std::int64_t bytes = entry_bytes(forward, kv, std::ssize(line.ids), options.resumable);
+    const std::int64_t bytes = entry_bytes(forward, std::ssize(line.ids), options.resumable);
     if (bytes <= settings.max_bytes) continue;
-    throw Error(
-        ErrorKind::io, "{}:{}: its entry takes {} bytes, and {} {}; nothing was changed", line.file,
-        line.number, bytes,
-        options.max_bytes != kNotGiven ? "--max-bytes is" : "the pool may hold (see --max-bytes)",
-        settings.max_bytes);
+    throw Error(ErrorKind::io, "{}:{}: its entry takes {} bytes, but {} {}; nothing was changed",
+                line.file, line.number, bytes,
+                options.max_bytes != kNotGiven ? "--max-bytes is" : "the pool's --max-bytes is",
+                settings.max_bytes);
   }
 }
-
-// A line that is written over itself, on a terminal only.
-class Progress {
- public:
-  explicit Progress(std::size_t total)
-      : total_(total), shown_(!cli::is_quiet() && ::isatty(STDERR_FILENO) == 1) {
-    show(0);
-  }
-  ~Progress() {
-    if (shown_) std::fputs("\r\x1b[K", stderr);
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void show(std::size_t done) const {
-    if (!shown_) return;
-    std::fputs(fmt::format("\r{} of {} prefixes", done, total_).c_str(), stderr);
-    std::fflush(stderr);
-  }
-
- private:
-  std::size_t total_;
-  bool shown_;
-};
 
 int register_all(Options& options) {
   const Model model = options.model.open();
   const ModelConfig& config = model.config();
   const LoopPlan plan = options.loop.plan(config);
-  if (options.resumable && plan.stored_hidden != HiddenMode::none) {
+  if (options.resumable && stores_inputs(plan.storage)) {
     throw Error(ErrorKind::usage,
                 "--resumable needs stored keys and values; {} stores layer inputs",
                 options.loop.storage_setting());
@@ -120,13 +95,12 @@ int register_all(Options& options) {
   for (const TokenLine& line : lines) longest = std::max(longest, line.ids.size());
   const auto rows =
       static_cast<std::int32_t>(std::min(static_cast<std::int64_t>(longest), options.loop.chunk()));
-  const KvMode kv = options.loop.kv_mode();
-  check_memory(*ops, memory_need(model, plan, kv, rows, rows, static_cast<std::int64_t>(longest)));
+  check_memory(*ops, memory_need(model, plan, rows, rows, static_cast<std::int64_t>(longest)));
   Forward forward(model, *ops, plan, std::move(initial_states), rows, rows);
-  PrefixPool pool(options.pool, cache_identity(forward, kv));
+  PrefixPool pool(options.pool, cache_identity(forward));
   pool.folder().require_ours();
   const PoolSettings settings = wanted_settings(options, pool.folder());
-  // All that can be refused is, before anything is stored or evicted.
+  // Every possible refusal comes before anything is stored or evicted.
   if (options.resumable) {
     try {
       check_resumable(forward);
@@ -134,7 +108,7 @@ int register_all(Options& options) {
       throw Error(error.kind(), "--resumable: {}", error.what());
     }
   }
-  check_room(forward, kv, lines, options, settings);
+  check_room(forward, lines, options, settings);
   const std::string warning =
       pool.prepare(any_wanted(options) ? std::optional(settings) : std::nullopt);
   if (!warning.empty()) cli::warn(warning);
@@ -143,9 +117,12 @@ int register_all(Options& options) {
   for (TokenLine& line : lines) prefixes.push_back(std::move(line.ids));
   std::vector<Registration> results;
   {
-    const Progress progress(prefixes.size());
-    results = register_prefixes(forward, kv, pool, prefixes, options.loop.prefill_chunk,
-                                options.resumable, [&](std::size_t done) { progress.show(done); });
+    cli::ProgressLine progress;
+    results = register_prefixes(forward, pool, prefixes, options.loop.prefill_chunk,
+                                options.resumable, [&](std::size_t done) {
+                                  progress.show(static_cast<std::int64_t>(done),
+                                                std::ssize(prefixes), "prefixes");
+                                });
   }
   std::set<EntryKey> there;
   for (const PoolEntry& entry : pool.folder().entries()) there.insert(entry.key);
@@ -156,7 +133,7 @@ int register_all(Options& options) {
   }
   if (!gone.empty()) {
     cli::warn(
-        fmt::format("{}: {} of these prefixes had to make room for others already: see "
+        fmt::format("{}: {} of these prefixes have already been evicted to make room; see "
                     "--capacity and --max-bytes",
                     options.pool, gone.size()));
   }
@@ -169,20 +146,20 @@ int register_all(Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Computes prefixes and puts them into a prefix pool.", "tl-pool-register");
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-  cli::add_pool(app, options.pool, "The pool's folder; made if it is not there")->required();
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  cli::add_pool(app, options.pool, "The pool's folder; created if missing")->required();
   options.model.add(app);
   options.input.add(app);
   options.loop.add(app);
   app.add_flag("--resumable", options.resumable,
-               "Keep what runs with more loops need to go on from the entries");
-  cli::add_number(app, "--capacity", options.capacity, 1, kMost,
-                  "Most entries of the pool, kept in it; default: 16");
+               "Also store the states that let runs with more loops resume from the entries");
+  cli::add_number(app, "--capacity", options.capacity, 1, kMax,
+                  "Maximum number of entries, stored in the pool; default: 16");
   cli::add_bytes(app, "--max-bytes", options.max_bytes, 0,
-                 "Most bytes of all entries, such as 8G or 500M, kept in the pool; 0: no limit, "
-                 "the default");
+                 "Maximum total bytes of all entries, such as 8G or 500M, stored in the pool; "
+                 "default: 0, no limit");
   app.add_option("--policy", options.policy,
-                 "Which entry goes when there are too many, kept in the pool; default: lru")
+                 "Which entry to evict when there are too many, stored in the pool; default: lru")
       ->check(CLI::IsMember({"shortest", "lru", "cost"}))
       ->type_name("POLICY");
   options.output.add(app);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tl-tokenize: makes token ids of text. See tl-tokenize(1). Parses, calls the library, prints; how
-// ids are made is lib/text's business.
+// tl-tokenize: converts text to token ids. See tl-tokenize(1). Parses, calls the library, prints;
+// the conversion is lib/text's business.
 #include <fmt/format.h>
 
 #include <optional>
@@ -34,7 +34,7 @@ class Encoder {
       : options_(options), tokenizer_(std::move(vocabulary), options.vocabulary.where()) {
     const Vocabulary& known = tokenizer_.vocabulary();
     if (options.bos && !known.bos) {
-      throw Error(ErrorKind::usage, "--bos: {} names no token that begins a sequence",
+      throw Error(ErrorKind::usage, "--bos: {} names no begin-of-sequence token",
                   options.vocabulary.where());
     }
     if (!options.chat.empty()) template_ = ChatTemplate::choose(options.chat, known);
@@ -75,7 +75,7 @@ std::vector<ChatMessage> messages_of(std::string_view value, const std::string& 
   for (const std::string_view element : split_json_list(value, where)) {
     const std::string place = fmt::format("{}[{}]", where, messages.size());
     if (!element.starts_with('{')) {
-      throw Error(ErrorKind::usage, "{}: an object is needed", place);
+      throw Error(ErrorKind::usage, "{}: expected an object", place);
     }
     std::optional<std::string> role, content;
     for (const JsonField& field : split_json_object(element, place)) {
@@ -96,7 +96,7 @@ std::vector<ChatMessage> messages_of(std::string_view value, const std::string& 
   return messages;
 }
 
-// The object with ids in the place of its text.
+// The object with ids instead of its text.
 std::string record(const cli::TextFiles::Line& line, Encoder& encoder) {
   std::string out;
   bool found = false;
@@ -104,7 +104,7 @@ std::string record(const cli::TextFiles::Line& line, Encoder& encoder) {
     out += out.empty() ? "{" : ",";
     const bool messages = field.name == "messages";
     if (field.name == "tokens") {
-      throw Error(ErrorKind::usage, "{}: it has tokens already", line.where);
+      throw Error(ErrorKind::usage, "{}: it already has tokens", line.where);
     }
     if (field.name != "text" && !messages) {
       out += fmt::format("{}:{}", field.raw, field.value);
@@ -114,9 +114,8 @@ std::string record(const cli::TextFiles::Line& line, Encoder& encoder) {
       throw Error(ErrorKind::usage, "{}: text and messages exclude each other", line.where);
     }
     const std::string place = fmt::format("{}: {}", line.where, field.name);
-    const std::vector<TokenId> ids =
-        messages ? encoder.messages(messages_of(field.value, place))
-                 : encoder.text(json_text_value(field.value, place));
+    const std::vector<TokenId> ids = messages ? encoder.messages(messages_of(field.value, place))
+                                              : encoder.text(json_text_value(field.value, place));
     out += fmt::format("\"tokens\":[{}]", fmt::join(ids, ","));
   }
   if (!found) throw Error(ErrorKind::usage, "{}: key 'text' or 'messages' is missing", line.where);
@@ -155,17 +154,17 @@ int tokenize(Options& options) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Makes token ids of text.", "tl-tokenize");
+  CLI::App app("Converts text to token ids.", "tl-tokenize");
   options.vocabulary.add(app);
   options.input.add(app, "Text");
-  app.add_flag("--whole", options.whole, "Each FILE is one text; default: each line is");
+  app.add_flag("--whole", options.whole, "Read each FILE as one text; default: each line");
   app.add_flag("--jsonl", options.jsonl,
-               "JSON Lines in and out: text or messages become tokens, other fields stay");
+               "JSON Lines in and out: text or messages become tokens, other fields are kept");
   app.add_option("--template", options.chat,
-                 "Write a conversation: auto, chatml, llama3 or prefix=TEXT,suffix=TEXT")
+                 "Format conversations: auto, chatml, llama3 or prefix=TEXT,suffix=TEXT")
       ->type_name("NAME");
-  app.add_flag("--bos", options.bos, "Begin with the token that begins a sequence");
-  app.add_flag("--special", options.special, "Text may name control tokens");
+  app.add_flag("--bos", options.bos, "Start with the begin-of-sequence token");
+  app.add_flag("--special", options.special, "Let text name control tokens");
   options.output.add(app);
   return cli::run(app, argc, argv, [&] { return tokenize(options); });
 }

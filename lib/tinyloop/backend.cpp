@@ -63,7 +63,7 @@ std::vector<LimitProbe> limit_probes(Ops& ops, std::size_t array_bytes) {
   if (auto* cpu = dynamic_cast<CpuOps*>(&ops)) return cpu_limit_probes(*cpu, array_bytes);
   std::vector<LimitProbe> probes = probes_of_cuda(ops, array_bytes);
   if (!probes.empty()) return probes;
-  throw Error(ErrorKind::device, "{}: there is no measurement of its limits", ops.name());
+  throw Error(ErrorKind::device, "{}: its limits cannot be measured", ops.name());
 }
 
 std::size_t last_level_cache_bytes() { return cpu_cache_bytes(CacheLevel::last); }

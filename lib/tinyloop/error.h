@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one exception type of tinyloop. Says what went wrong and where, and of which kind it is.
+// The one exception type of tinyloop: what went wrong, where, and what kind of error it is.
 // Not a logging facility: the library never prints.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace tinyloop {
 
 enum class ErrorKind {
   usage,   // wrong option, value or input text; tools exit with 2
-  data,    // a file whose content is damaged or does not fit; tools exit with 1
+  data,    // a file's content is damaged or does not match; tools exit with 1
   io,      // the operating system refused: open, read, write, map; tools exit with 1
   device,  // the device or the computation failed: memory, NaN logits; tools exit with 1
 };
@@ -29,7 +29,7 @@ class Error : public std::runtime_error {
 
   ErrorKind kind() const { return kind_; }
 
-  // The errno behind an error of kind io, where somebody may want to act on it; 0: none.
+  // The errno of an io error, for callers that act on it; 0: none.
   int system_error() const { return system_error_; }
   Error&& because_of(int system_error) && {
     system_error_ = system_error;

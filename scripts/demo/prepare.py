@@ -8,7 +8,7 @@ The texts come from Debian packages (bible-kjv, bible-kjv-text, r-cran-janeauste
     Rscript -e 'writeLines(as.character(janeaustenr::austen_books()$text), "austen.txt")'
     prepare.py --kjv kjv.txt --austen austen.txt --out data
 
-A document is a chapter. Long lines are not wrapped: one verse or one paragraph a line.
+A document is a chapter. Long lines are not wrapped: one verse or one paragraph per line.
 """
 import argparse
 import pathlib

@@ -5,14 +5,14 @@
     train.py --data data --out out --minutes 45 --threads 2
     train.py --data data --out out --minutes 45 --threads 2 --resume
 
-Writes OUT/config.json and OUT/model.safetensors (f16) for tl-convert, and OUT/state.pt, from which --resume goes on; without
-state.pt it goes on from the weights alone. The learning rate's schedule spans the minutes of one call.
+Writes OUT/config.json and OUT/model.safetensors (f16) for tl-convert, and OUT/state.pt for --resume; without
+state.pt --resume continues from the weights alone. The learning rate's schedule spans the minutes of one call.
 
 What is trained:
  * Every step draws a number of loops and trains the prediction after each of them, later ones with more weight. So the first
    loops already predict well (drafts at few loops are accepted) and the later ones improve on them, and a number of
    loops that was never drawn still works.
- * The exit gate learns beside the model, on what each loop lost: the expected loss under its exit distribution, less a
+ * The exit gate is trained along with the model on the loss of each loop: the expected loss under its exit distribution, less a
    share of that distribution's entropy, so that it does not settle on one loop.
  * Matrices of the layers learn by Muon (orthogonalised momentum), everything else by Adam.
 """
@@ -311,7 +311,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out"))
     parser.add_argument("--minutes", type=float, default=45.0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--resume", action="store_true", help="go on from what --out holds")
+    parser.add_argument("--resume", action="store_true", help="continue from the state in --out")
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--length", type=int, default=256, help="bytes of a window")
     parser.add_argument("--seed", type=int, default=1)

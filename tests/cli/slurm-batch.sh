@@ -41,17 +41,17 @@ cp answers.0 kept
 for other in "2 answers ${options[*]} in" "4 answers ${options[*]} --top-k 3 in"; do
   # shellcheck disable=SC2086 # options are separate words
   ends 2 "$slurm" $other
-  holds err 'answers.run: this run was begun with other options'
+  holds err 'answers.run: this run was started with other options'
 done
 same kept answers.0
 ends 0 "$slurm" 4 answers "${options[@]}" in
 same wanted answers
 ends 0 "$slurm" 4 answers "${options[@]}" in
-holds err 'answers is there: nothing to do'
+holds err 'answers exists: nothing to do'
 rm answers
 touch answers.1
 ends 2 "$slurm" 4 answers "${options[@]}" in
-holds err 'answers.1: is there, and no answers.run'
+holds err 'answers.1: exists without answers.run'
 rm answers.1
 
 # What this script sets, or what makes no sense for shards.
@@ -60,7 +60,7 @@ for option in --unordered --stats=x --merge=2 --keep-journal -ox --output=x --sh
   holds err "$option: "
 done
 ends 2 "$slurm" 2 answers -m "$MODELS/m.tinyloop" in
-holds err '--seed: give one'
+holds err '--seed is required'
 ends 2 "$slurm" 0 answers "${options[@]}" in
 holds err 'usage: slurm_batch.sh SHARDS OUTPUT'
 [ "$(echo answers*)" = 'answers*' ] || fail "left: $(echo answers*)"
@@ -116,8 +116,8 @@ will_not() { # TEXT COMMAND...
   holds err "$1"
   [ ! -e part ] || fail "merged: $*"
 }
-will_not 'part.3.journal: is not there' tl-batch "${options[@]}" --merge 4 -o part in
-will_not "--shard was '0/3' when it was begun, and is '0/2' now" tl-batch "${options[@]}" --merge 2 -o part in
+will_not 'part.3.journal: does not exist' tl-batch "${options[@]}" --merge 4 -o part in
+will_not "--shard was '0/3' when the run started and is '0/2' now" tl-batch "${options[@]}" --merge 2 -o part in
 will_not "--top-k was '50'" tl-batch "${options[@]}" --top-k 3 --merge 3 -o part in
 cp in more && echo 5 >>in
 will_not 'line 11 of the input is not answered' tl-batch "${options[@]}" --merge 3 -o part in

@@ -16,7 +16,7 @@ cat >wanted <<'END'
 error: in:3:1: id 64 is not below 64
 error: in:5:1: the sequence is empty
 error: in:6:1: '-' is not a digit
-error: in:7:1: 'a' is not a digit; a line is ids, not text
+error: in:7:1: 'a' is not a digit; expected ids, not text
 error: in:8:183: prompt too long: more than 64 ids (the context)
 END
 sed -n '3p;5,8p' records >bad

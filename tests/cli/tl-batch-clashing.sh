@@ -15,16 +15,16 @@ import json, sys
 records = [json.loads(line) for line in open(sys.argv[1])]
 for record in records[:13]:
     key = record['id']
-    wanted = f"jobs:{record['line']}: key '{key}' is not a job's own: all lanes share it; give --{key.replace('_', '-')}"
+    wanted = f"jobs:{record['line']}: key '{key}' cannot be set per job: all lanes share it; use --{key.replace('_', '-')}"
     assert record['error'] == wanted, record
-assert records[13]['error'].endswith('give --top-p') and "'top-p'" in records[13]['error']
-assert records[14]['error'] == "jobs:15: key 'colour' is not known"
+assert records[13]['error'].endswith('use --top-p') and "'top-p'" in records[13]['error']
+assert records[14]['error'] == "jobs:15: unknown key 'colour'"
 END
 for key in temperature stop priority; do
   echo "{\"tokens\":[1,2],\"$key\":1}" >one
-  why='is only for jobs of tl-batch'
-  [ "$key" != temperature ] || why='is not known'
-  refused 2 "key '$key' $why" tl-generate -m "$model" --jsonl one
+  why="key '$key' is only for jobs of tl-batch"
+  [ "$key" != temperature ] || why="unknown key '$key'"
+  refused 2 "$why" tl-generate -m "$model" --jsonl one
 done
 
 # stop, max_tokens and seed of a job outrank the options.
@@ -70,7 +70,7 @@ stop: not an array
 priority: 1.5 is not an integer
 answered
 group: not a string
-key 'priority' is there twice
+duplicate key 'priority'
 END
 same wanted got
 

@@ -54,7 +54,7 @@ refuses() { # TEXT OPTION...
   same kept answers.journal
 }
 refuses "--seed was '9'" --seed 8 in
-refuses "--temperature was '1' when it was begun, and is '0.5' now" --temperature 0.5 in
+refuses "--temperature was '1' when the run started and is '0.5' now" --temperature 0.5 in
 refuses --top-k --top-k 3 in
 refuses --max-tokens -n 5 in
 refuses --stop --stop 5 in
@@ -68,7 +68,7 @@ refuses --only-new --only-new in
 refuses --unordered --unordered in
 refuses --shard --shard 0/2 in
 cp in also
-refuses "the input was 'in' when it was begun, and is 'also' now" also
+refuses "the input was 'in' when the run started and is 'also' now" also
 cp "$MODELS/m2.tinyloop" model
 refuses --model in
 cp "$MODELS/m.tinyloop" model
@@ -104,7 +104,7 @@ finished "${batch[@]}" --seed 9 -o answers --continue in
 
 # Without --continue a journal is refused; a stranger's file is left alone.
 cp kept answers.journal
-refused 2 'finish it with --continue, or remove the file' "${batch[@]}" -o answers in
+refused 2 'resume that run with --continue, or remove the file' "${batch[@]}" -o answers in
 same kept answers.journal
 echo 'my notes' >answers.journal
 refused 1 'is not a journal' "${batch[@]}" -o answers --continue in
@@ -137,7 +137,7 @@ mv of_file wanted
 awk '{ printf "{\"tokens\":[%s]%s}\n", NR % 64, NR % 2 ? ",\"group\":\"g\"" : "" }' original >grouped
 grouped=("${batch[@]}" --jsonl --seed 9 -n 30 --ignore-eos --lanes 2 -o answers)
 broken_off "${grouped[@]}" --group key grouped
-refused 2 "--group was 'key' when it was begun, and is 'prefix or none' now" "${grouped[@]}" --continue grouped
+refused 2 "--group was 'key' when the run started and is 'prefix or none' now" "${grouped[@]}" --continue grouped
 ends 3 "${grouped[@]}" --group key --continue grouped
 [ "$(grep -c 'it has no group' answers)" -eq 50 ] || fail 'jobs without a group were answered'
 broken_off "${grouped[@]}" grouped

@@ -36,7 +36,7 @@ END
     seed=$([ "$line" = '1 2 3' ] && echo 4 || echo 5)
     echo "$line" | tl-generate -m "$model" -n 4 --seed "$seed"
   done | sed '7s/.*/jobs:7:1: the sequence is empty/' >wanted
-  if [ $group = key ]; then sed -i '2s/.*/jobs:2: it has no group, and jobs are to be grouped by it/' wanted; fi
+  if [ $group = key ]; then sed -i '2s/.*/jobs:2: it has no group, which grouping by key requires/' wanted; fi
   same wanted got
 done
 
@@ -59,19 +59,19 @@ cat >jobs <<END
 {"snapshot":"s","segments":[{"id":"a","tokens":[$(seq -s , 0 63)]},{"id":"b","tokens":[1]}],"present":[true,true]}
 END
 cat >wanted <<'END'
-'tokens' and 'segments' exclude each other: a coalition's prompt is that of its segments
+'tokens' and 'segments' exclude each other: a coalition's prompt consists of its segments
 'group' and 'segments' exclude each other: a coalition's group is computed
 key 'snapshot' is missing
 key 'segments' is missing
 key 'present' is missing
 present: 2 values for 3 segments
-segments: there is none
+segments: the list is empty
 snapshot: not a string
 present[1]: not true or false
 segments[0]: key 'tokens' is missing
 segments[0]: key 'id' is missing
 segments[0].tokens[0]: id 64 is not below 64
-key 'x' is not known
+unknown key 'x'
 segments[0]: an array is not allowed here
 prompt too long: more than 64 ids (the context)
 END

@@ -11,7 +11,7 @@ holds out 'more than the 1000 of --memory'
 ends 0 tl-batch -m "$model" --seed 1 -n 2 --memory 16384 in
 same wanted out
 ends 3 tl-batch -m "$model" --seed 1 -n 2 --memory 16383 in
-holds out 'may take 16384 bytes'
+holds out 'may need 16384 bytes'
 for free in 100 0; do
   printf 'MemAvailable: %s kB\n' $free >meminfo
   unshare -m bash -c 'mount --bind meminfo /proc/meminfo && grep -q -x -F -f meminfo /proc/meminfo' 2>/dev/null || exit 77

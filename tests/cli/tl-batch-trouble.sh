@@ -121,4 +121,4 @@ exec 3>&-
 status=0
 wait "$worker" || status=$?
 [ "$status" -eq 1 ] || fail "exit status $status"
-holds err 'was cut off while it was read'
+holds err 'was truncated while in use'

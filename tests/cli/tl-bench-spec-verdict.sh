@@ -41,7 +41,7 @@ tl-generate -m flat.tinyloop --loops 8 --threads 7 --temperature 0 -n 9 --specul
 tl-generate -m plain.tinyloop --loops 8 -n 9 --speculative auto:flat.tinyloop.speculation.json --stats=stats prompts >answer
 [ "$(value schedule stats)" = off ] || fail 'another model'
 tl-generate -m flat.tinyloop --loops 8 -n 9 --speculative auto:nowhere --stats=stats prompts >answer 2>warning
-holds warning 'nowhere: there is no such profile'
+holds warning 'nowhere: no such profile'
 value auto stats | grep -q 'no profile' || fail 'does not say that there is none'
 echo '{' >broken
 tl-generate -m flat.tinyloop --loops 8 -n 9 --speculative auto:broken --stats=stats prompts >answer 2>warning

@@ -63,7 +63,7 @@ model=$MODELS/ouro.tinyloop
 small -m "$model" --only growth --context 0,30 -o table
 ! LC_ALL=C grep -q -P '[^ -~\n]' table || fail 'the table is not plain text'
 [ "$(grep -c '^growth  ' table)" -eq 8 ] || fail 'not 8 rows of growth'
-holds table 'milliseconds a token'
+holds table 'milliseconds per token'
 grep -q '^memory .* [0-9]* \(stream\|panels\)' table || fail 'the table does not name the pattern that read the fastest'
 small -m "$model" --only growth --context 0 --loops 2,3 --json >json
 python3 -c 'import json; r = json.load(open("json")); assert r["model"] == "'"$model"'" and [row["loops"] for row in r["blocks"][0]["rows"]] == [2, 3], r'

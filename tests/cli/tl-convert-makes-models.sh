@@ -22,7 +22,7 @@ done
 cp m.tinyloop first
 tl-convert -q "$MODELS/m-hf" m.tinyloop >out
 same first m.tinyloop
-for type in keep f32 f16 bf16 q8 q4; do
+for type in keep f32 f16 bf16 q8 q4_1 q4; do
   tl-convert --json --dtype $type "$MODELS/m-hf" $type.tinyloop >report.$type 2>err
   tl-inspect -m $type.tinyloop --verify >out
   tl-generate -m $type.tinyloop -n 4 prompts >out
@@ -32,7 +32,7 @@ same first keep.tinyloop
 # The stated errors: none, half a last place, half a step of the greatest weight in 32.
 python3 - <<'END'
 import json, os
-bounds = {'keep': 0, 'f32': 0, 'f16': 2**-11, 'bf16': 2**-8, 'q8': 0.01, 'q4': 0.2}
+bounds = {'keep': 0, 'f32': 0, 'f16': 2**-11, 'bf16': 2**-8, 'q8': 0.01, 'q4_1': 0.2, 'q4': 0.2}
 sizes = []
 for name, bound in bounds.items():
     report = json.load(open('report.' + name))
@@ -41,8 +41,8 @@ for name, bound in bounds.items():
     assert {row['class'] for row in report['errors']} >= {'embedding', 'head', 'attention', 'mlp'}, report
     for row in report['errors']:
         assert row['relative_rms'] <= bound and (bound == 0 or row['relative_rms'] > bound / 100), (name, row)
-        assert row['type'] == ('f32' if name == 'keep' else 'q8' if name == 'q4' and row['class'] in ('embedding', 'head') else name), row
-assert sizes[0] == sizes[1] > sizes[2] == sizes[3] > sizes[4] > sizes[5], sizes
+        assert row['type'] == ('f32' if name == 'keep' else 'q8' if name in ('q4', 'q4_1') and row['class'] in ('embedding', 'head') else name), row
+assert sizes[0] == sizes[1] > sizes[2] == sizes[3] > sizes[4] > sizes[5] > sizes[6], sizes
 END
 
 # Training-free looping: one sub-step with alpha 1 and beta 0 is the plain model.

@@ -58,7 +58,7 @@ refused 1 'pointer: is a Git LFS pointer' tl-inspect -m pointer
 fresh
 echo '{"weight_map":{}}' >in/model.safetensors.index.json
 tl-convert in out.tinyloop >out 2>err && rm out.tinyloop
-holds err 'warning: in: model.safetensors is read, model.safetensors.index.json is not'
+holds err 'warning: in: using model.safetensors, ignoring model.safetensors.index.json'
 
 weights 'header[names[0] + ".copy"] = header.pop(names[0])' && refuse in
 weights 'header[names[0]]["shape"][0] += 1' && refuse in

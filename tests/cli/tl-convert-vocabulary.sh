@@ -62,7 +62,7 @@ data[at] ^= 1
 open('damaged.tinyloop', 'wb').write(data)
 END
 refused 1 'the vocabulary has been altered' tl-inspect -m altered.tinyloop --verify
-refused 1 'the vocabulary has a format' tl-tokenize -m damaged.tinyloop text
+refused 1 'the vocabulary has an unknown format' tl-tokenize -m damaged.tinyloop text
 
 # What this program cannot read is told, and the model is there all the same.
 sed -i 's/"ByteLevel", "add/"CharDelimiterSplit", "add/' in/tokenizer.json
@@ -77,5 +77,5 @@ import json
 json.dump({'model': {'type': 'BPE', 'vocab': {'a': 9999}, 'merges': []}, 'decoder': {'type': 'Fuse'}}, open('in/tokenizer.json', 'w'))
 END
 ends 0 tl-convert in odd.tinyloop
-holds err 'has 10000 tokens, the model'
+holds err 'has 10000 tokens, but the model'
 same without.tinyloop odd.tinyloop

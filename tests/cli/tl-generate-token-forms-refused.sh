@@ -25,7 +25,7 @@ printf '' >nothing
 refused 2 'nothing' tl-generate -m "$model" -n 2 nothing
 refused 2 'missing' tl-generate -m "$model" -n 2 missing
 printf '{"tokens":[1,2],"tokenz":[3]}\n' >bad.jsonl
-refused 2 "bad.jsonl:1: key 'tokenz' is not known" tl-generate -m "$model" --jsonl bad.jsonl
+refused 2 "bad.jsonl:1: unknown key 'tokenz'" tl-generate -m "$model" --jsonl bad.jsonl
 printf '\001\000\377\377' >bad.u16
 refused 2 'bad.u16:1:2: id 65535 is not below 64' tl-generate -m "$model" --input-format u16 bad.u16
 printf '\001\000\002' >cut.u16

@@ -24,9 +24,9 @@ ids = struct.unpack('<40i', data[8 + length + first:8 + length + last])
 assert ids == tuple(range(1, 41)), ids
 # M: 2 layers at 4 loops, 2 heads of 16 channels, f16: 3 tiles of 16 positions, K and V.
 assert header['kv']['shape'] == [8, 2, 3, 2 * 16 * 16 * 2], header['kv']
-assert header['last']['shape'] == [32]
+assert 'last' not in header and 'states' not in header, header
 assert (8 + length + header['kv']['data_offsets'][0]) % 64 == 0
-assert meta['format'] == 'tinyloop snapshot 1' and meta['loops'] == '4' and meta['kv'] == 'f16', meta
+assert meta['format'] == 'tinyloop snapshot 2' and meta['loops'] == '4' and meta['kv'] == 'f16', meta
 assert len(meta['checksum']) == 16 and len(meta['plane_checksums']) == 8 * 16, meta
 END
 # The one-liner of the manual page, where the public reader is installed.

@@ -69,5 +69,5 @@ tl-pool-evict --pool lru --older-than 0 >removed
 printf '%s\n' '1 2 3' '4 5 6' '7 8 9' '1 2 4' >four
 tl-pool-register --pool few --capacity 3 -m "$model" four >out 2>warned
 [ "$(wc -l <out)" -eq 4 ] || fail 'not all prefixes are named'
-holds warned 'few: 1 of these prefixes had to make room for others already'
+holds warned 'few: 1 of these prefixes have already been evicted'
 [ "$(find few -name '*.safetensors' | wc -l)" -eq 3 ] || fail 'above the capacity'

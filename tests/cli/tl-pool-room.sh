@@ -18,12 +18,12 @@ state pool >before
 # The limit and all that is given with it, the place and what is needed; a later line of several, too.
 cat short long >both
 refused 1 "both:4: its entry takes " "${register[@]}" --max-bytes $((one + 100)) both
-holds err "bytes, and --max-bytes is $((one + 100)); nothing was changed"
+holds err "bytes, but --max-bytes is $((one + 100)); nothing was changed"
 unchanged --max-bytes
 needed=$(grep -o 'takes [0-9]*' err | cut -d ' ' -f 2)
-refused 1 "both:4: its entry takes $needed bytes, and --max-bytes is 20480;" "${register[@]}" --capacity 1 --policy cost --max-bytes 20K both
+refused 1 "both:4: its entry takes $needed bytes, but --max-bytes is 20480;" "${register[@]}" --capacity 1 --policy cost --max-bytes 20K both
 unchanged several options
-refused 1 "short:1: its entry takes $one bytes, and --max-bytes is $((one - 1));" "${register[@]}" --max-bytes $((one - 1)) short
+refused 1 "short:1: its entry takes $one bytes, but --max-bytes is $((one - 1));" "${register[@]}" --max-bytes $((one - 1)) short
 unchanged 'an entry that is there'
 refused 1 "standard input:1: its entry takes " "${register[@]}" --max-bytes 1 - <long
 refused 1 'nothing was changed' tl-pool-register --pool new -m "$model" --max-bytes 10K long
@@ -43,7 +43,7 @@ unchanged --resumable
 # A limit that the pool has already.
 "${register[@]}" --max-bytes $((3 * one)) short >/dev/null
 state pool >before
-refused 1 "both:4: its entry takes $needed bytes, and the pool may hold (see --max-bytes) $((3 * one)); nothing was changed" "${register[@]}" both
+refused 1 "both:4: its entry takes $needed bytes, but the pool's --max-bytes is $((3 * one)); nothing was changed" "${register[@]}" both
 unchanged 'its own limit'
 refused 1 'nothing was changed' "${register[@]}" --capacity 2 both
 unchanged --capacity
@@ -55,14 +55,14 @@ for limit in unlimited 8; do
   (ulimit -f $limit && generate --pool pool --pool-add --no-crop long >answer 2>err) || fail "tl-generate with a file size of $limit"
   same plain answer
   [ "$(wc -l <err)" -eq 1 ] || { cat err >&2; fail 'not one warning'; }
-  holds err "an entry of $needed bytes, the pool may hold $((3 * one))"
+  holds err "an entry of $needed bytes exceeds the pool's limit of $((3 * one))"
   unchanged "--pool-add, a file size of $limit"
 done
 for i in 1 2 3; do echo "$(cat long) $i"; done >jobs
 generate jobs >plain
 tl-batch -m "$model" -n 3 --temperature 0 --ignore-eos --pool pool --pool-min-share 2 jobs >answers 2>err || fail "$(cat err)"
 same plain answers
-holds err "bytes, the pool may hold $((3 * one))"
+holds err "bytes exceeds the pool's limit of $((3 * one))"
 unchanged --pool-min-share
 
 # An entry that takes another one's place needs no room of a third.

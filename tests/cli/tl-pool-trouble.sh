@@ -78,7 +78,7 @@ refused 2 --no-crop tl-generate -m "$model" --no-crop prompt
 refused 2 --pool tl-pool-list
 refused 2 --policy tl-pool-register --pool pool -m "$model" --policy oldest prompt
 refused 2 '--all' tl-pool-evict --pool pool --all 3-00000000000000000000000000000000
-refused 2 'no key' tl-pool-evict --pool pool nonsense
+refused 2 'is not an entry key' tl-pool-evict --pool pool nonsense
 refused 1 'no entry' tl-pool-evict --pool pool 3-00000000000000000000000000000000
 refused 2 'nothing to evict' tl-pool-evict --pool pool
 refused 2 '--older-than' tl-pool-evict --pool pool --older-than soon

@@ -40,6 +40,6 @@ echo 'Why?' | tl-tokenize --tokenizer known/tokenizer.json --template auto >got
 echo 'Why?' | tokenize --template chatml >wanted
 same wanted got
 refused 2 'the model'\''s own template, "{% for m in messages %}' tl-tokenize --tokenizer other/tokenizer.json --template auto jobs
-refused 2 'there is no template' tl-tokenize --tokenizer "$tokenizer" --template auto jobs
+refused 2 'has no template' tl-tokenize --tokenizer "$tokenizer" --template auto jobs
 refused 2 'has no token <|begin_of_text|>' tl-tokenize --tokenizer "$tokenizer" --template llama3 jobs
 refused 2 "--template 'mistral'" tl-tokenize --tokenizer "$tokenizer" --template mistral jobs

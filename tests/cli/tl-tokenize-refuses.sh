@@ -10,9 +10,9 @@ wrong() { # TEXT LINE: as the second line of JSON Lines
 }
 wrong "key 'text' or 'messages' is missing" '{"txt":"a"}'
 wrong 'text and messages exclude each other' '{"text":"a","messages":[]}'
-wrong 'it has tokens already' '{"text":"a","tokens":[]}'
+wrong 'it already has tokens' '{"text":"a","tokens":[]}'
 wrong 'text: a string is needed' '{"text":1}'
-wrong 'messages[0]: an object is needed' '{"messages":["a"]}'
+wrong 'messages[0]: expected an object' '{"messages":["a"]}'
 wrong "messages[0]: key 'role' is missing" '{"messages":[{"content":"a"}]}'
 wrong 'messages[0].name: only role and content' '{"messages":[{"name":"x","content":"a"}]}'
 wrong 'there are no messages' '{"messages":[]}'
@@ -40,10 +40,10 @@ holds err "ids:2:3: 'x' is not a digit"
 echo 999999 >ids
 refused 2 'ids:1:1: id 999999 is not below' tl-detokenize --tokenizer "$tokenizer" ids
 echo '{"tokens":[1,-1]}' >ids
-refused 2 'ids:1: tokens[1]: -1 is no id' tl-detokenize --tokenizer "$tokenizer" --jsonl ids
+refused 2 'ids:1: tokens[1]: -1 is not an id' tl-detokenize --tokenizer "$tokenizer" --jsonl ids
 
 echo '{"tokens":[1],"text":"a"}' >ids
-refused 2 "ids:1: it has 'text' already" tl-detokenize --tokenizer "$tokenizer" --jsonl ids
+refused 2 "ids:1: it already has 'text'" tl-detokenize --tokenizer "$tokenizer" --jsonl ids
 
 sed 's/"NFC"/"NFC","more":1/; s/"normalizer":{[^}]*}/"normalizer":{"type":"BertNormalizer"}/' "$tokenizer" >bert.json
 refused 1 'bert.json: normalizer: type "BertNormalizer" is not supported' tl-tokenize --tokenizer bert.json jobs

@@ -62,7 +62,7 @@ echo the | tl-tokenize --tokenizer "$prefix" >without
 echo the | tl-tokenize --tokenizer "$prefix" --bos >with
 [ "$(cat with)" = "0 $(cat without)" ] || fail "--bos: $(cat with), not 0 and $(cat without)"
 echo '<s>the' | tl-tokenize --tokenizer "$prefix" --bos --special >once
-[ "$(cut -d ' ' -f 1,2 once)" != '0 0' ] && [ "$(cut -d ' ' -f 1 once)" = 0 ] || fail "--bos is there twice: $(cat once)"
+[ "$(cut -d ' ' -f 1,2 once)" != '0 0' ] && [ "$(cut -d ' ' -f 1 once)" = 0 ] || fail "--bos appears twice: $(cat once)"
 
 tokenize -o file in
 same ids file

@@ -21,7 +21,7 @@ refused 2 OUT tl-convert "$MODELS/m-hf" ''
 
 for list in '1:1,' ',1:1' '1:1,,2:1'; do refused 2 --logit-bias tl-generate -m "$model" --logit-bias "$list" in; done
 for list in '1,2,' ',1' '1,,2' 1..8 '1 2'; do refused 2 --loops tl-score -m "$model" --loops "$list" in; done
-refused 2 'there twice' tl-score -m "$model" --loops 1,2,1 in
+refused 2 "duplicate value '1'" tl-score -m "$model" --loops 1,2,1 in
 for flag in --only-new=5 --only-new=false --quiet=0 --help=1; do
   refused 2 "${flag%=*}: takes no value" tl-generate -m "$model" "$flag" in
 done
@@ -39,7 +39,7 @@ TL_THREADS=x refused 2 'environment variable TL_THREADS: --threads' tl-generate 
 TL_THREADS=1 refused 2 'tl-generate: --threads' tl-generate -m "$model" --threads x in
 TL_BACKEND='' TL_THREADS='' TL_CPU_ISA='' ends 0 tl-generate -m "$model" -n 1 in
 
-refused 2 'stats.json: No such file or directory (or is --stats=stats.json meant?)' tl-generate -m "$model" --stats stats.json
+refused 2 'stats.json: No such file or directory (did you mean --stats=stats.json?)' tl-generate -m "$model" --stats stats.json
 refused 1 'tl-convert makes a .tinyloop file' tl-generate -m "$MODELS" in
 refused 1 'not a safetensors file, as models, saved states and pool entries are' tl-generate -m many in
 

@@ -154,6 +154,6 @@ ln -s circle circle # which leads to nothing that could be made
 tl-batch -m model --seed 1 -n 1 -o circle in
 same wanted circle
 ln -s pool/new into_pool
-refused 2 'into_pool: it is in the pool pool' tl-batch -m model --pool pool -n 1 -o into_pool in
+refused 2 'into_pool: the file is in the pool pool' tl-batch -m model --pool pool -n 1 -o into_pool in
 ln -s later one_name
 refused 2 'name the same file' tl-batch -m model -n 1 -o one_name --stats=later in

@@ -43,7 +43,7 @@ tl-batch "${model[@]}" --seed 7 --seed-by-line --threads 1 -o out.ids many &
 sleep 0.15
 { kill -9 $! && wait $!; } 2>/dev/null || true  # timeout -s KILL would not wait for it
 if [ -s out.ids.journal ]; then
-  refused 2 "--seed-by-line was 'true' when it was begun, and is 'false' now" \
+  refused 2 "--seed-by-line was 'true' when the run started and is 'false' now" \
     tl-batch "${model[@]}" --seed 7 --continue -o out.ids many
 fi
 tl-batch -q "${model[@]}" --seed-by-line --seed 7 --continue -o out.ids many 2>/dev/null

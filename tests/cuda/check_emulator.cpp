@@ -177,6 +177,8 @@ TEST_CASE("blocks beside each other show what one counts too early") {
 
 TEST_CASE("number formats are the device's") {
   CHECK(dot_bytes(0x7f80ff01u, 0x02030405u, 10) == 10 + 127 * 2 - 128 * 3 - 4 + 5);
+  CHECK(choose_bytes(0x33221100u, 0x77665544u, 0x7531u) == 0x77553311u);
+  CHECK(choose_bytes(0x33221100u, 0x77665544u, 0x0426u) == 0x00442266u);
   CHECK(round_to_int(2.5f) == 2);
   CHECK(round_to_int(-3.5f) == -4);
   CHECK(round_to_int(float_of(0x7fc00000u)) == 0);

@@ -20,8 +20,8 @@ constexpr double kUnit = 0x1p-24;  // of rounding in float
 
 using Floats = std::vector<float>;
 
-constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
-                                 WeightType::q4};
+constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16,
+                                 WeightType::q8,  WeightType::q4,  WeightType::q4_1};
 
 std::span<const float> some_rows(const Floats& all, std::int64_t width, std::int64_t first,
                                  std::int64_t count) {
@@ -60,7 +60,8 @@ std::vector<double> quantise(std::span<const float> x) {
 void check_matmul(WeightType type, std::int64_t rows, std::int64_t n, std::int64_t k,
                   Random& random) {
   INFO("matmul ", name_of(type), " rows ", rows, " n ", n, " k ", k);
-  const PackedMatrix w(type, n, k, random.floats(n * k, 0.5f));
+  constexpr double largest = 0.5;
+  const PackedMatrix w(type, n, k, random.floats(n * k, static_cast<float>(largest)));
   const Floats x = random.floats(rows * k, 3.0f);
   const Floats y = multiply(w, x, 0, rows);
   if (rows > 1) {
@@ -82,10 +83,13 @@ void check_matmul(WeightType type, std::int64_t rows, std::int64_t n, std::int64
         const double term =
             factors[static_cast<std::size_t>(i)] * static_cast<double>(w.value(j, i));
         sum += term;
-        magnitude += std::fabs(term);
+        // Steps and minimum are added one after the other: each may be as large as both ends.
+        magnitude += std::fabs(
+            type == WeightType::q4_1 ? 4 * factors[static_cast<std::size_t>(i)] * largest : term);
       }
       // No more roundings than additions; a group has three of its own.
-      const auto roundings = static_cast<double>(is_quantised(type) ? groups_of(k) + 3 : k);
+      const std::int64_t sums = (type == WeightType::q4_1 ? 2 : 1) * groups_of(k);
+      const auto roundings = static_cast<double>(is_quantised(type) ? sums + 3 : k);
       const double bound = roundings * kUnit * magnitude * 1.01 + 1e-40;
       const double actual = y[static_cast<std::size_t>(r * n + j)];
       if (!(std::fabs(actual - sum) <= bound)) ++beyond;
@@ -163,7 +167,7 @@ TEST_CASE("activations of zeros, tiny and huge values") {
   const Floats values = random.floats(n * k);
   for (const float magnitude : {0.0f, 1e-44f, 1e-38f, 1e-30f, 1e30f}) {
     const Floats x = random.floats(k, magnitude);
-    for (const WeightType type : {WeightType::q8, WeightType::q4}) {
+    for (const WeightType type : {WeightType::q8, WeightType::q4, WeightType::q4_1}) {
       for (const float y : multiply(PackedMatrix(type, n, k, values), x, 0, 1)) {
         CHECK(std::fabs(y) <= magnitude * 96.0f);
       }

@@ -147,6 +147,10 @@ void RecordedRuntime::check_memory() {
 std::byte* RecordedRuntime::allocate(std::size_t bytes) {
   if (capture_) fault("allocation inside a capture");
   const std::size_t size = whole_pages(bytes);
+  if (refusals_left_ > 0) {
+    --refusals_left_;
+    return nullptr;
+  }
   if (allocations_left_ == 0 || size > device_bytes_ - held_) return nullptr;
   if (allocations_left_ > 0) --allocations_left_;
   std::byte* pages = arena_ + used_;

@@ -45,6 +45,8 @@ class RecordedRuntime final : public Runtime {
   std::size_t pending() const { return pending_.size(); }
   // The next `count` allocations on the device succeed, those after them are refused.
   void refuse_after(std::int64_t count) { allocations_left_ = count; }
+  // The next allocations fail, and later ones do not.
+  void refuse_next(std::int64_t count) { refusals_left_ = count; }
   void refuse_graphs(bool refuse) { graphs_refused_ = refuse; }
   // The next launch of a kernel fails, and so does the end of a capture that it was part of.
   void refuse_kernel() { kernel_refused_ = true; }
@@ -88,6 +90,7 @@ class RecordedRuntime final : public Runtime {
   WorkOrder order_;
   std::size_t device_bytes_, held_ = 0, used_ = 0;
   std::int64_t allocations_left_ = -1;  // -1: no end
+  std::int64_t refusals_left_ = 0;
   std::byte* arena_ = nullptr;
   std::map<std::byte*, std::size_t> device_;     // live
   std::multimap<std::size_t, std::byte*> free_;  // by size in pages

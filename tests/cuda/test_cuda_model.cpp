@@ -16,8 +16,8 @@
 #include "tinyloop/engine/memory_need.h"
 #include "tinyloop/error.h"
 #include "tinyloop/model/import_hf.h"
-#include "tinyloop/schedule/prefill.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/prompt/prefill.h"
+#include "tinyloop/prompt/prompt.h"
 
 namespace tinyloop {
 namespace {
@@ -58,10 +58,11 @@ void check_as_good_as_cpu(const Model& model, const EngineSetting& setting,
   CHECK(rms_error(logits, exact) < 1.5 * on_cpu + 1e-3);
 }
 
-EngineSetting chunked(std::int64_t chunk, KvMode kv = KvMode::f16, std::int64_t window = 0) {
+EngineSetting chunked(std::int64_t chunk, StorageMode kv = StorageMode::f16,
+                      std::int64_t window = 0) {
   EngineSetting setting;
   setting.chunk = chunk;
-  setting.kv = kv;
+  setting.storage = kv;
   setting.window = window;
   setting.loops = 3;
   return setting;
@@ -71,15 +72,15 @@ TEST_CASE("few rows: chunks, the order of work and graphs do not change a bit") 
   struct Case {
     TinyModel model;
     WeightType type;
-    KvMode kv;
+    StorageMode kv;
     std::int64_t window;
   };
   const Case cases[] = {
-      {TinyModel::odd, WeightType::f32, KvMode::f32, 0},
-      {TinyModel::m, WeightType::f16, KvMode::f16, 0},
-      {TinyModel::ouro, WeightType::q8, KvMode::int8, 0},
-      {TinyModel::nanbeige, WeightType::bf16, KvMode::int4, 9},
-      {TinyModel::relaxed, WeightType::q4, KvMode::f16, 17},
+      {TinyModel::odd, WeightType::f32, StorageMode::f32, 0},
+      {TinyModel::m, WeightType::f16, StorageMode::f16, 0},
+      {TinyModel::ouro, WeightType::q8, StorageMode::int8, 0},
+      {TinyModel::nanbeige, WeightType::bf16, StorageMode::int4, 9},
+      {TinyModel::relaxed, WeightType::q4, StorageMode::f16, 17},
   };
   for (const Case& c : cases) {
     const Model model = tiny(c.model, c.type);
@@ -100,8 +101,8 @@ TEST_CASE("few rows: chunks, the order of work and graphs do not change a bit") 
 }
 
 TEST_CASE("many rows go through cuBLAS, close to the CPU and repeatable") {
-  for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
+                                WeightType::q4, WeightType::q4_1}) {
     const Model model = tiny(TinyModel::ouro, type);
     CAPTURE(model.path());
     const std::vector<TokenId> ids = random_ids(8, 40, model.config().vocab);
@@ -136,7 +137,7 @@ TEST_CASE("rows of several sequences at different loops share a pass without a t
   for (std::int32_t lane = 0; lane < kLanes; ++lane) {
     ids.push_back(random_ids(20 + static_cast<std::uint64_t>(lane),
                              static_cast<std::size_t>(3 + 9 * lane), model.config().vocab));
-    KvCache& cache = caches.emplace_back(ops, plan, KvMode::f16);
+    KvCache& cache = caches.emplace_back(ops, plan);
     prefill(forward, cache, std::span(ids.back()).first(ids.back().size() - 1), 0);
     cache.reserve(std::ssize(ids.back()));
     rows.push_back({&cache, cache.length(), ids.back().back(), lane, 0});
@@ -172,13 +173,11 @@ TEST_CASE("every schedule gives plain decoding's stream") {
   SamplingOptions options;
   options.seed = 5;
   DecodeRequest request;
-  request.prompt = prompt;
   request.stop.max_tokens = 10;
   request.hash_logits = true;
   const auto run = [&](const char* speculation) {
-    KvCache cache(device.ops(), plan, KvMode::f16);
-    return generate(forward, cache, Sampler(options, model.config().vocab), request,
-                    Speculation::parse(speculation));
+    return generate(forward, read_prompt(forward, prompt), Sampler(options, model.config().vocab),
+                    request, Speculation::parse(speculation));
   };
   const Answer plain = run("off");
   CHECK(plain.tokens.size() == 10);
@@ -199,11 +198,11 @@ TEST_CASE("where only the best logits count, only they travel, and the answer is
     const std::vector<TokenId> prompt = {kTiePrompt, 3, kTiePrompt};
     const auto run = [&](const SamplingOptions& options, bool all) {
       DecodeRequest request;
-      request.prompt = prompt;
       request.stop.max_tokens = 12;
       request.hash_logits = all;  // which needs every one
-      KvCache cache(device.ops(), plan, KvMode::f16);
-      return generate(forward, cache, Sampler(options, model.config().vocab), request, {}).tokens;
+      return generate(forward, read_prompt(forward, prompt), Sampler(options, model.config().vocab),
+                      request, {})
+          .tokens;
     };
     for (const double temperature : {0.0, 1.0}) {
       for (const std::int64_t top_k : {1, 7, 50}) {
@@ -226,7 +225,7 @@ TEST_CASE("where only the best logits count, only they travel, and the answer is
   const Model broken = tiny(TinyModel::nan, WeightType::f32);
   const LoopPlan plan = make_loop_plan(broken.config(), 2, 0);
   Forward forward(broken, device.ops(), plan, InitialStates::parse("", broken.config()), 16, 16);
-  KvCache cache(device.ops(), plan, KvMode::f16);
+  KvCache cache(device.ops(), plan);
   const std::int32_t first = 0;
   std::vector<Row> rows = {{&cache, 0, kNanId, 0, 0}};
   cache.reserve(1);
@@ -242,7 +241,7 @@ TEST_CASE("store-h modes work on the device") {
   const Model model = tiny(TinyModel::m, WeightType::f16);
   const std::vector<TokenId> ids = random_ids(9, 12, model.config().vocab);
   EngineSetting setting = chunked(1);
-  setting.stored_hidden = HiddenMode::h8;
+  setting.storage = StorageMode::h8;
   const std::vector<float> expected = all_logits(model, device.ops(), setting, ids, 8);
   setting.chunk = 8;
   CHECK(same_bits(all_logits(model, device.ops(), setting, ids, 8), expected));
@@ -266,10 +265,10 @@ TEST_CASE("a snapshot serves on the device that made it, held once for all who u
   const PoolMatch match = runs.pool().lookup(prompt, true);
   const LoopPlan plan = setting.plan(model.config());
   const std::size_t before = device.ops().held_bytes();
-  const KvCache first(device.ops(), plan, setting.kv, match.snapshot, 32);
+  const KvCache first(device.ops(), plan, match.snapshot, 32);
   const std::size_t one = device.ops().held_bytes() - before;
   CHECK(one >= match.snapshot->kv().size());
-  const KvCache second(device.ops(), plan, setting.kv, match.snapshot, 32);
+  const KvCache second(device.ops(), plan, match.snapshot, 32);
   CHECK(device.ops().held_bytes() == before + one);
 
   // The CPU's numbers are others: what it finds in the pool is not for it.
@@ -288,30 +287,13 @@ TEST_CASE("a snapshot that finds no room gives a plain run and a warning") {
   const std::vector<TokenId> prefix = random_ids(4, 32, model.config().vocab);
   runs.add(prefix);
   const std::vector<TokenId> prompt = joined(prefix, random_ids(5, 3, model.config().vocab));
-  const Answer plain = runs.plain(prompt, 3);
-  {
-    // The room that a snapshot would have, taken by something else.
-    struct Full {
-      CudaDevice& device;
-      explicit Full(CudaDevice& d) : device(d) { device.runtime().refuse_after(0); }
-      ~Full() { device.runtime().refuse_after(-1); }
-    };
-    PoolUse use{&runs.pool(), true, false};
-    std::optional<PooledPrompt> starved;
-    {
-      const Full full(device);
-      starved.emplace(runs.forward(), KvMode::f16, prompt, 16, use);
-    }
-    DecodeRequest request;
-    request.stop.max_tokens = 3;
-    request.hash_logits = true;
-    const Answer answer = starved->generate(Sampler({}, model.config().vocab), request);
-    CHECK(answer.stats.prefilled == std::ssize(prompt));
-    const PoolReport report = starved->finish();
-    CHECK(report.kind == MatchKind::miss);
-    CHECK(report.warning.find("refused") != std::string::npos);
-    CHECK(answer.tokens.size() == plain.tokens.size());
-  }
+  // The room that the snapshot would have, asked for twice, is taken by something else.
+  device.runtime().refuse_next(2);
+  const Prompt starved = read_prompt(runs.forward(), prompt, {.pool = &runs.pool()});
+  CHECK(starved.work.prefilled == std::ssize(prompt));
+  CHECK(starved.pool.kind == MatchKind::miss);
+  CHECK(starved.pool.warning.find("refused") != std::string::npos);
+  CHECK(same_bits(starved.logits, read_prompt(runs.forward(), prompt).logits));
 }
 
 TEST_CASE("what a run needs is known before it") {
@@ -320,11 +302,11 @@ TEST_CASE("what a run needs is known before it") {
       CudaDevice device;
       const Model model = tiny(which, WeightType::q8);
       CAPTURE(model.path());
-      const LoopPlan plan = make_loop_plan(model.config(), 2, window);
-      const MemoryNeed need = memory_need(model, plan, KvMode::int8, 8, 8, 50);
+      const LoopPlan plan = make_loop_plan(model.config(), 2, window, StorageMode::int8);
+      const MemoryNeed need = memory_need(model, plan, 8, 8, 50);
       {
         Forward forward(model, device.ops(), plan, InitialStates::parse("", model.config()), 8, 8);
-        KvCache cache(device.ops(), plan, KvMode::int8);
+        KvCache cache(device.ops(), plan);
         const std::vector<TokenId> ids = random_ids(4, 50, model.config().vocab);
         prefill(forward, cache, ids, 8);
         CHECK(static_cast<std::int64_t>(forward.working_bytes()) == need.working);
@@ -351,7 +333,7 @@ TEST_CASE("the golden vectors, weights widened to f32") {
     const std::string path = temporary.file("model.tinyloop");
     import_checkpoint(golden.folder, path, options);
     const Model model = Model::open(path);
-    EngineSetting setting = chunked(16, KvMode::f32);
+    EngineSetting setting = chunked(16, StorageMode::f32);
     setting.loops = golden.loops;
     setting.initial = golden.initial_states_file;
     if (setting.initial.empty() && model.config().initial_state == InitialState::free) {

@@ -48,15 +48,15 @@ plant tools/tl-x.cpp '#include "tinyloop/cpu/kernels.h"' && finds 'may not inclu
 plant lib/tinyloop/error.h '#include "tinyloop/files/tensor_file.h"' && finds 'may not include "tinyloop/files/tensor_file.h"'
 plant lib/tinyloop/files/x.cpp '#include "cli.h"' && finds 'may not include "cli.h"'
 plant lib/tinyloop/kv/a.h '#include "tinyloop/kv/b.h"' && plant lib/tinyloop/kv/b.cpp '#include "tinyloop/kv/b.h"\n#include "tinyloop/kv/a.h"' &&
-  finds 'lib/tinyloop/kv/a: it and lib/tinyloop/kv/b include each other'
-plant lib/x.h '' && finds 'sources lie below lib/tinyloop/'
+  finds 'lib/tinyloop/kv/a: includes lib/tinyloop/kv/b, which includes it'
+plant lib/x.h '' && finds 'sources belong below lib/tinyloop/'
 plant lib/tinyloop/pool/folder.h '#include "tinyloop/kv/kv_cache.h"' && finds 'may not include "tinyloop/kv/kv_cache.h"'
 plant lib/tinyloop/pool/folder.h '#include "tinyloop/device/ops.h"' && finds 'may not include "tinyloop/device/ops.h"'
 plant lib/tinyloop/kv/snapshot.cpp '#include "tinyloop/backend.h"' && finds 'may not include "tinyloop/backend.h"'
 plant lib/tinyloop/extra/x.h '' && finds 'not in the table of layers'
 plant lib/tinyloop/extra.h '' && finds 'not in the table of layers'
 for name in lib/tinyloop/files/util.h lib/tinyloop/kv/kv_helpers.cpp tools/common.cpp lib/tinyloop/misc/x.cpp; do
-  plant $name '' && finds 'says nothing about what is inside'
+  plant $name '' && finds 'does not describe the content'
 done
 for line in 'std::printf("x");' 'fprintf(stderr, "x");' 'std::cerr << 1;' 'fmt::print("x");' 'std::puts("x");'; do
   plant lib/tinyloop/kv/x.cpp "$line" && finds 'lib/tinyloop/kv/x.cpp:1: prints'

@@ -52,8 +52,8 @@ void check(const Snapshot& snapshot) {
   require((shape.first_tile + shape.tiles - 1) * kTile < snapshot.length() &&
               (shape.first_tile + shape.tiles) * kTile >= snapshot.length(),
           "the last tile holds the last position");
-  const std::size_t values = snapshot.ids().size() * snapshot.last().size();
-  require(!snapshot.resumable() || snapshot.states().size() == values, "each id has a state");
+  const std::size_t values = snapshot.states().size();
+  require(values % snapshot.ids().size() == 0, "each id has a state");
   require(snapshot.injected().empty() || snapshot.injected().size() == values,
           "each id has what is kept");
   require(!snapshot.serves(0) && !snapshot.serves(snapshot.length() + 1), "it serves its own ids");

@@ -83,7 +83,8 @@ QuantisedRow quantise(std::span<const float> x) {
 void check_matmul(WeightType type, std::int64_t rows, std::int64_t n, std::int64_t k,
                   Random& random) {
   INFO("matmul ", name_of(type), " rows ", rows, " n ", n, " k ", k);
-  const PackedMatrix w(type, n, k, random.floats(n * k, 0.5f));
+  constexpr double largest = 0.5;
+  const PackedMatrix w(type, n, k, random.floats(n * k, static_cast<float>(largest)));
   const Floats x = random.floats(rows * k, 3.0f);
   const Floats y = check_all_devices(rows, [&](Ops& ops, std::int64_t first, std::int64_t count) {
     const DeviceMatrix matrix(ops, w);
@@ -105,10 +106,11 @@ void check_matmul(WeightType type, std::int64_t rows, std::int64_t n, std::int64
                                                  : static_cast<double>(row[at]);
         const double term = factor * static_cast<double>(w.value(j, i));
         sum += term;
-        magnitude += std::fabs(term);
+        // Steps and minimum are added one after the other: each may be as large as both ends.
+        magnitude += std::fabs(type == WeightType::q4_1 ? 4 * factor * largest : term);
       }
-      const double roundings =
-          is_quantised(type) ? static_cast<double>(groups_of(k) + 3) : static_cast<double>(k);
+      const std::int64_t sums = (type == WeightType::q4_1 ? 2 : 1) * groups_of(k);
+      const auto roundings = static_cast<double>(is_quantised(type) ? sums + 3 : k);
       errors.add(y[static_cast<std::size_t>(r * n + j)], sum,
                  roundings * kUnit * magnitude * 1.01 + 1e-40);
     }
@@ -116,8 +118,8 @@ void check_matmul(WeightType type, std::int64_t rows, std::int64_t n, std::int64
   CHECK(errors.beyond == 0);
 }
 
-constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
-                                 WeightType::q4};
+constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16,
+                                 WeightType::q8,  WeightType::q4,  WeightType::q4_1};
 
 TEST_CASE("matmul of odd shapes") {
   Random random(1);
@@ -170,7 +172,7 @@ TEST_CASE("quantised activations of zeros, tiny and huge values") {
   const Floats values = random.floats(n * k);
   for (const float magnitude : {0.0f, 1e-44f, 1e-38f, 1e-30f, 1e30f}) {
     const Floats x = random.floats(k, magnitude);
-    for (const WeightType type : {WeightType::q8, WeightType::q4}) {
+    for (const WeightType type : {WeightType::q8, WeightType::q4, WeightType::q4_1}) {
       const PackedMatrix w(type, n, k, values);
       const Floats y = check_all_devices(1, [&](Ops& ops, std::int64_t, std::int64_t) {
         const DeviceMatrix matrix(ops, w);

@@ -15,8 +15,8 @@
 #include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/pool/prefix_pool.h"
+#include "tinyloop/prompt/registration.h"
 #include "tinyloop/schedule/decode.h"
-#include "tinyloop/schedule/pooled_prompt.h"
 
 namespace tinyloop {
 namespace {
@@ -94,17 +94,17 @@ std::vector<Alone> each_alone(const Model& model, Ops& ops, const BatchSetting& 
   std::vector<Alone> all;
   for (const BatchJob& job : jobs) {
     Forward forward = make_forward(model, ops, setting.engine, 16, 16);
-    KvCache cache(ops, forward.plan(), setting.engine.kv);
     SamplingOptions sampling = setting.options.sampling;
     sampling.seed = job.seed;
     DecodeRequest request;
-    request.prompt = job.prompt;
     request.stop = job.stop;
     request.exit = setting.options.exit;
     request.hash_logits = true;
     Alone alone;
     try {
-      alone.answer = decode(forward, cache, Sampler(sampling, model.config().vocab), request);
+      alone.answer =
+          decode(forward, read_prompt(forward, job.prompt, {}, options_for(request.exit)),
+                 Sampler(sampling, model.config().vocab), request);
     } catch (const Error& error) {
       alone.error = error.what();
     }
@@ -117,7 +117,6 @@ BatchRun run_batch(const Model& model, Ops& ops, const BatchSetting& setting,
                    const std::vector<BatchJob>& jobs,
                    const std::function<void(const BatchStats&)>& progress) {
   BatchOptions options = setting.options;
-  options.kv = setting.engine.kv;
   options.hash_logits = true;
   const std::int32_t rows = setting.rows > 0 ? setting.rows : options.lanes + 16;
   const bool exits = options.exit.kind != ExitRule::Kind::none;
@@ -125,7 +124,7 @@ BatchRun run_batch(const Model& model, Ops& ops, const BatchSetting& setting,
       make_forward(model, ops, setting.engine, rows, rows + (exits ? options.lanes : 0));
   std::optional<PrefixPool> pool;
   if (!setting.pool_folder.empty()) {
-    pool.emplace(setting.pool_folder, cache_identity(forward, options.kv));
+    pool.emplace(setting.pool_folder, cache_identity(forward));
     options.pool = &*pool;
   }
   BatchRun run;
@@ -157,9 +156,9 @@ BatchRun run_batch(const Model& model, Ops& ops, const BatchSetting& setting,
 void fill_pool(const Model& model, Ops& ops, const BatchSetting& setting,
                const std::vector<std::vector<TokenId>>& prefixes) {
   Forward forward = make_forward(model, ops, setting.engine, 16, 16);
-  PrefixPool pool(setting.pool_folder, cache_identity(forward, setting.engine.kv));
+  PrefixPool pool(setting.pool_folder, cache_identity(forward));
   pool.prepare(PoolSettings{.capacity = 100});
-  register_prefixes(forward, setting.engine.kv, pool, prefixes, 0);
+  register_prefixes(forward, pool, prefixes, 0);
 }
 
 void damage_pool(const BatchSetting& setting) {

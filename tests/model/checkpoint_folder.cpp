@@ -260,7 +260,7 @@ ModelConfig read_checkpoint_config(const std::string& folder) {
   c.family = type;
   c.vocab = json.at("vocab_size");
   c.ffn = json.at("intermediate_size");
-  c.greatest_loops = c.trained_loops = 64;
+  c.max_loops = c.trained_loops = 64;
   c.context = json.value("max_position_embeddings", 128);
   c.tied_head = json.at("tie_word_embeddings");
   if (type == "huginn_raven") {

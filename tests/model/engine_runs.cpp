@@ -4,16 +4,14 @@
 
 #include <cstring>
 
+#include "tinyloop/prompt/prefill.h"
 #include "tinyloop/random.h"
 #include "tinyloop/schedule/decode.h"
-#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 
 LoopPlan EngineSetting::plan(const ModelConfig& config) const {
-  LoopPlan plan = make_loop_plan(config, loops, window);
-  plan.stored_hidden = stored_hidden;
-  return plan;
+  return make_loop_plan(config, loops, window, storage);
 }
 
 std::vector<float> all_logits(const Model& model, Ops& ops, const EngineSetting& setting,
@@ -22,7 +20,7 @@ std::vector<float> all_logits(const Model& model, Ops& ops, const EngineSetting&
   const auto rows = static_cast<std::int32_t>(setting.chunk);
   Forward forward(model, ops, plan, InitialStates::parse(setting.initial, model.config()), rows,
                   rows);
-  KvCache cache(ops, plan, setting.kv);
+  KvCache cache(ops, plan);
   std::vector<float> logits;
   PrefillHooks hooks;
   hooks.all_logits = [&](std::int64_t, std::span<const float> now) {
@@ -41,13 +39,17 @@ std::vector<TokenId> greedy(const Model& model, Ops& ops, const EngineSetting& s
   const auto rows = static_cast<std::int32_t>(setting.chunk);
   Forward forward(model, ops, plan, InitialStates::parse(setting.initial, model.config()), rows,
                   rows);
-  KvCache cache(ops, plan, setting.kv);
   SamplingOptions options;
   options.temperature = 0.0;
   DecodeRequest request;
-  request.prompt = prompt;
   request.stop.max_tokens = count;
-  return decode(forward, cache, Sampler(options, model.config().vocab), request).tokens;
+  return decode(forward, read_prompt(forward, prompt), Sampler(options, model.config().vocab),
+                request)
+      .tokens;
+}
+
+ReadOptions options_for(const ExitRule& exit) {
+  return {.run_last = exit.kind == ExitRule::Kind::none};
 }
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {

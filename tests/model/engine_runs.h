@@ -13,17 +13,18 @@
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/kv/kv_cache.h"
 #include "tinyloop/model/model.h"
+#include "tinyloop/prompt/prompt.h"
+#include "tinyloop/schedule/exit_rule.h"
 #include "tinyloop/token.h"
 
 namespace tinyloop {
 
 struct EngineSetting {
   std::int32_t loops = 0;
-  KvMode kv = KvMode::f16;
+  StorageMode storage = StorageMode::f16;
   std::int64_t window = 0;
   std::int64_t chunk = 1;  // prompt positions that advance together
   std::string initial;     // as --init-state
-  HiddenMode stored_hidden = HiddenMode::none;
 
   LoopPlan plan(const ModelConfig& config) const;
 };
@@ -36,6 +37,9 @@ std::vector<float> all_logits(const Model& model, Ops& ops, const EngineSetting&
 // Greedy continuation by schedule/decode.
 std::vector<TokenId> greedy(const Model& model, Ops& ops, const EngineSetting& setting,
                             std::span<const TokenId> prompt, std::int64_t count);
+
+// How a prompt is read for a rule: that runs the last position itself.
+ReadOptions options_for(const ExitRule& exit);
 
 // Equal lengths and equal bits, zeros' signs and NaNs included.
 bool same_bits(std::span<const float> a, std::span<const float> b);

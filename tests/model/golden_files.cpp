@@ -71,7 +71,7 @@ GoldenCase read_case(const fs::path& folder, const Json& json, const Json& famil
   golden.folder = folder.string();
   json.at("name").get_to(golden.name);
   json.at("loops").get_to(golden.loops);
-  golden.kv_slots = json.value("kv_slots", 0);
+  golden.shared_planes = json.value("kv_slots", 0);
   if (json.contains("exit_threshold")) golden.exit_threshold = json["exit_threshold"].get<double>();
   golden.skip_compute = json.value("skip_compute", false);
   golden.skip_loop_norm = json.value("skip_loop_final_norm", false);
@@ -93,8 +93,8 @@ GoldenCase read_case(const fs::path& folder, const Json& json, const Json& famil
 }
 
 // The folders whose families are read today; the full set has more.
-const std::set<std::string> kFamilies = {"huginn", "huginn_llama", "llama_tied", "llama_untied",
-                                         "nanbeige", "ouro", "qwen3"};
+const std::set<std::string> kFamilies = {"huginn",   "huginn_llama", "llama_tied", "llama_untied",
+                                         "nanbeige", "ouro",         "qwen3"};
 
 }  // namespace
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "tinyloop/model/import_hf.h"
 #include "model/reference_model.h"
+#include "tinyloop/model/import_hf.h"
 #include "tinyloop/token.h"
 
 namespace tinyloop {
@@ -35,7 +35,7 @@ struct GoldenCase {
   std::string folder, name;
   std::int32_t loops = 1;
   std::optional<LoopedRange> looped;
-  std::int32_t kv_slots = 0;
+  std::int32_t shared_planes = 0;
   std::optional<double> exit_threshold;
   bool skip_compute = false;
   bool skip_loop_norm = false;
@@ -44,7 +44,7 @@ struct GoldenCase {
   std::vector<GoldenRun> runs;
 
   bool plain() const {
-    return kv_slots == 0 && !exit_threshold;
+    return shared_planes == 0 && !exit_threshold;
   }  // needs neither sharing nor exits
 };
 

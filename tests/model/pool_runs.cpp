@@ -2,11 +2,13 @@
 // Runs with and without a pool.
 #include "model/pool_runs.h"
 
+#include <doctest/doctest.h>
+
 #include <fstream>
 #include <iterator>
 
-#include "tinyloop/engine/run_identity.h"
 #include "temporary_folder.h"
+#include "tinyloop/engine/run_identity.h"
 
 namespace tinyloop {
 
@@ -15,9 +17,9 @@ Model tiny(TinyModel which, WeightType type) {
   return Model::open(write_tiny_model(folder.path(), which, type));
 }
 
-EngineSetting setting_of(KvMode kv, std::int32_t loops, std::int64_t window) {
+EngineSetting setting_of(StorageMode kv, std::int32_t loops, std::int64_t window) {
   EngineSetting setting;
-  setting.kv = kv;
+  setting.storage = kv;
   setting.loops = loops;
   setting.window = window;
   setting.chunk = 64;
@@ -36,7 +38,7 @@ PoolRuns::PoolRuns(const Model& model, Ops& ops, const EngineSetting& setting,
       plan_(setting.plan(model.config())),
       forward_(model, ops, plan_, InitialStates::parse(setting.initial, model.config()),
                static_cast<std::int32_t>(setting.chunk), static_cast<std::int32_t>(setting.chunk)),
-      pool_(folder, cache_identity(forward_, setting.kv)) {
+      pool_(folder, cache_identity(forward_)) {
   pool_.prepare();
 }
 
@@ -46,12 +48,23 @@ std::string PoolRuns::path_of(std::span<const TokenId> ids) const {
 
 EntryKey PoolRuns::add(std::span<const TokenId> ids) {
   const std::vector<TokenId> one(ids.begin(), ids.end());
-  return register_prefixes(forward_, setting_.kv, pool_, {&one, 1}, 0).front().key;
+  return register_prefixes(forward_, pool_, {&one, 1}, 0).front().key;
 }
 
-DecodeRequest PoolRuns::request(std::span<const TokenId> prompt, std::int64_t count) const {
+PooledAnswer answer_with_pool(Forward& forward, std::span<const TokenId> prompt, PrefixPool& pool,
+                              const Sampler& sampler, const DecodeRequest& request, bool crop,
+                              bool add) {
+  Prompt read = read_prompt(forward, prompt, {.pool = &pool, .crop = crop});
+  PooledAnswer result{{}, read.pool};
+  Prompt kept = read.fork();
+  result.answer = decode(forward, std::move(read), sampler, request);
+  CHECK(count_use(pool, result.pool).empty());
+  if (add && result.pool.kind != MatchKind::whole) publish(pool, kept);
+  return result;
+}
+
+DecodeRequest PoolRuns::request(std::int64_t count) {
   DecodeRequest request;
-  request.prompt = prompt;
   request.stop.max_tokens = count;
   request.hash_logits = true;
   return request;
@@ -61,17 +74,16 @@ PooledAnswer PoolRuns::pooled(std::span<const TokenId> prompt, std::int64_t coun
                               bool add) {
   SamplingOptions sampling;
   sampling.seed = 3;
-  return generate_with_pool(forward_, setting_.kv,
-                            Sampler(sampling, forward_.model().config().vocab),
-                            request(prompt, count), {&pool_, crop, add});
+  return answer_with_pool(forward_, prompt, pool_,
+                          Sampler(sampling, forward_.model().config().vocab), request(count), crop,
+                          add);
 }
 
 Answer PoolRuns::plain(std::span<const TokenId> prompt, std::int64_t count) {
   SamplingOptions sampling;
   sampling.seed = 3;
-  KvCache cache(forward_.ops(), plan_, setting_.kv);
-  return decode(forward_, cache, Sampler(sampling, forward_.model().config().vocab),
-                request(prompt, count));
+  return decode(forward_, read_prompt(forward_, prompt),
+                Sampler(sampling, forward_.model().config().vocab), request(count));
 }
 
 bool PoolRuns::agree(const Answer& a, const Answer& b) const {

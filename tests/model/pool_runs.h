@@ -9,18 +9,28 @@
 #include <string>
 #include <vector>
 
+#include "model/engine_runs.h"
+#include "tiny_models.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "model/engine_runs.h"
-#include "tinyloop/schedule/pooled_prompt.h"
-#include "tiny_models.h"
+#include "tinyloop/prompt/registration.h"
+#include "tinyloop/schedule/generate.h"
 
 namespace tinyloop {
 
 // A tiny model of this process's own folder.
 Model tiny(TinyModel which, WeightType type = WeightType::f32);
-EngineSetting setting_of(KvMode kv, std::int32_t loops, std::int64_t window = 0);
+EngineSetting setting_of(StorageMode kv, std::int32_t loops, std::int64_t window = 0);
 std::vector<TokenId> joined(std::span<const TokenId> a, std::span<const TokenId> b);
+
+struct PooledAnswer {
+  Answer answer;
+  PoolReport pool;
+};
+// Reads the prompt with the pool, answers, counts the use, and with `add` publishes it.
+PooledAnswer answer_with_pool(Forward& forward, std::span<const TokenId> prompt, PrefixPool& pool,
+                              const Sampler& sampler, const DecodeRequest& request,
+                              bool crop = true, bool add = false);
 
 // One model opened with one setting, and a pool for it.
 class PoolRuns {
@@ -40,7 +50,7 @@ class PoolRuns {
   bool agree(const Answer& a, const Answer& b) const;
 
  private:
-  DecodeRequest request(std::span<const TokenId> prompt, std::int64_t count) const;
+  static DecodeRequest request(std::int64_t count);
 
   EngineSetting setting_;
   LoopPlan plan_;

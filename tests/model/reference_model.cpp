@@ -85,16 +85,16 @@ void rotate(const ModelConfig& config, std::int64_t position, std::span<double> 
 }
 
 // What one head's K or V is after it was stored and read back; the arithmetic of device/kv_tile.h.
-void store(KvMode mode, std::span<double> vector) {
+void store(StorageMode mode, std::span<double> vector) {
   float greatest = 0.0f;
   for (const double x : vector) greatest = std::max(greatest, std::fabs(static_cast<float>(x)));
-  const float steps = mode == KvMode::int8 ? 127.0f : 7.0f;
+  const float steps = mode == StorageMode::int8 ? 127.0f : 7.0f;
   const float scale = greatest / steps;
   for (double& x : vector) {
     const float value = static_cast<float>(x);
-    if (mode == KvMode::f32) x = value;
-    if (mode == KvMode::f16) x = half_to_float(float_to_half(value));
-    if (mode == KvMode::int8 || mode == KvMode::int4) {
+    if (mode == StorageMode::f32) x = value;
+    if (mode == StorageMode::f16) x = half_to_float(float_to_half(value));
+    if (mode == StorageMode::int8 || mode == StorageMode::int4) {
       x = scale == 0.0f ? 0.0f : std::nearbyint(value * (1.0f / scale)) * scale;
     }
   }
@@ -110,7 +110,7 @@ class Run {
       const ReferenceOptions& options)
       : config_(config), weights_(weights), ids_(ids), options_(options) {
     loops_ = options.loops == 0 ? config.default_loops : options.loops;
-    slots_ = options.kv_slots == 0 ? loops_ : options.kv_slots;
+    slots_ = options.shared_planes == 0 ? loops_ : options.shared_planes;
     if (weights.layers.size() != size(config.layers())) throw std::logic_error("reference: layers");
     const auto length = static_cast<std::int64_t>(ids.size());
     planes_.resize(size(config.prelude_layers + slots_ * config.core_layers + config.coda_layers));

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "tinyloop/device/kv_tile.h"
+#include "tinyloop/model/loop_plan.h"
 #include "tinyloop/model/model_config.h"
 #include "tinyloop/token.h"
 
@@ -47,12 +47,12 @@ struct ReferenceOptions {
   std::int32_t loops = 0;   // 0 = the model's default
   std::int64_t window = 0;  // position p sees p - window + 1 .. p; 0 = all
   // K and V pass through this mode's rounding before they are read; none = exact.
-  std::optional<KvMode> kv;
+  std::optional<StorageMode> kv;
   Doubles initial_states;  // [positions][hidden] where the state is free; empty = zeros
-  // Loop r uses the K/V slot r mod kv_slots and overwrites what an earlier loop of the same
+  // Loop r uses the K/V slot r mod shared_planes and overwrites what an earlier loop of the same
   // position left there; 0 = every loop has its own. Then the answer depends on which positions run
   // together, see `chunks`.
-  std::int32_t kv_slots = 0;
+  std::int32_t shared_planes = 0;
   std::vector<std::int64_t> chunks;  // positions that run together, in order; empty = all at once
   // The state of the first loop whose cumulative exit probability reaches this goes to coda and
   // head (Ouro).

@@ -12,18 +12,18 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint_folder.h"
+#include "model/reference_model.h"
+#include "temporary_folder.h"
+#include "tiny_models.h"
 #include "tinyloop/backend.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/error.h"
 #include "tinyloop/kv/kv_cache.h"
-#include "model/checkpoint_folder.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/model/initial_state.h"
 #include "tinyloop/model/model.h"
-#include "model/reference_model.h"
-#include "tinyloop/schedule/prefill.h"
-#include "temporary_folder.h"
-#include "tiny_models.h"
+#include "tinyloop/prompt/prefill.h"
 
 namespace tinyloop {
 namespace {
@@ -40,7 +40,7 @@ std::vector<TokenId> prompt_of(const ModelConfig& config) {
 struct Setting {
   std::int32_t loops = 0;
   std::int64_t window = 0;
-  KvMode kv = KvMode::f32;
+  StorageMode kv = StorageMode::f32;
   std::string initial_state;
 };
 
@@ -59,11 +59,11 @@ std::unique_ptr<Ops> one_thread() {
 // One chunk of all ids, so that states come in the reference's order.
 Values run_engine(const Model& model, const Setting& setting, std::span<const TokenId> ids) {
   const std::unique_ptr<Ops> ops = one_thread();
-  const LoopPlan plan = make_loop_plan(model.config(), setting.loops, setting.window);
+  const LoopPlan plan = make_loop_plan(model.config(), setting.loops, setting.window, setting.kv);
   const auto rows = static_cast<std::int32_t>(ids.size());
   Forward forward(model, *ops, plan, InitialStates::parse(setting.initial_state, model.config()),
                   rows, rows);
-  KvCache cache(*ops, plan, setting.kv);
+  KvCache cache(*ops, plan);
   Values values;
   PrefillHooks hooks;
   hooks.after_loop = [&](std::span<const Row> all) {
@@ -127,10 +127,10 @@ TEST_CASE("engine and reference agree for every tiny model, loop count and windo
     const ReferenceWeights weights = reference_weights(model);
     const std::vector<TokenId> ids = prompt_of(config);
     for (const std::int32_t loops : {1, 2, 3, 4, 5, 8, 16}) {
-      if (loops > config.greatest_loops) continue;
+      if (loops > config.max_loops) continue;
       for (const std::int64_t window : {0, 1, 7, 16, 33}) {
         INFO(name_of(which) << " loops " << loops << " window " << window);
-        const Setting setting{loops, window, KvMode::f32, ""};
+        const Setting setting{loops, window, StorageMode::f32, ""};
         check_close(run_engine(model, setting, ids),
                     reference(config, weights, setting, ids, true));
       }
@@ -147,7 +147,7 @@ TEST_CASE("engine and reference agree for every kind of initial state") {
     std::vector<Doubles> seen;
     for (const char* const state : {"zero", "seed:0", "seed:1"}) {
       INFO(name_of(which) << " " << std::string(state));
-      const Setting setting{3, 0, KvMode::f32, state};
+      const Setting setting{3, 0, StorageMode::f32, state};
       const Values engine = run_engine(model, setting, ids);
       check_close(engine, reference(model.config(), weights, setting, ids, true));
       for (const Doubles& other : seen) CHECK(greatest_difference(engine.logits, other) > 0.1);
@@ -165,10 +165,10 @@ TEST_CASE("engine and reference agree in every K/V mode") {
     const Model model = Model::open(write_tiny_model(folder.path(), which, WeightType::f32));
     const ReferenceWeights weights = reference_weights(model);
     const std::vector<TokenId> ids = prompt_of(model.config());
-    for (const KvMode kv : {KvMode::f16, KvMode::int8, KvMode::int4}) {
+    for (const StorageMode kv : {StorageMode::f16, StorageMode::int8, StorageMode::int4}) {
       for (const std::int64_t window : {0, 9}) {
         INFO(name_of(which) << " " << name_of(kv) << " window " << window);
-        const Setting setting{std::min(2, model.config().greatest_loops), window, kv, ""};
+        const Setting setting{std::min(2, model.config().max_loops), window, kv, ""};
         const Values engine = run_engine(model, setting, ids);
         const ReferenceResult rounded = reference(model.config(), weights, setting, ids, false);
         const ReferenceResult exact = reference(model.config(), weights, setting, ids, true);
@@ -191,12 +191,12 @@ TEST_CASE("engine and reference agree for every weight type") {
   const TemporaryFolder folder;
   for (const TinyModel which : all_tiny_models()) {
     for (const WeightType type :
-         {WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+         {WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4, WeightType::q4_1}) {
       if (which == TinyModel::nan && is_quantised(type)) continue;
       INFO(name_of(which) << " " << name_of(type));
       const Model model = Model::open(write_tiny_model(folder.path(), which, type));
       const std::vector<TokenId> ids = prompt_of(model.config());
-      const Setting setting{std::min(2, model.config().greatest_loops), 0, KvMode::f32, ""};
+      const Setting setting{std::min(2, model.config().max_loops), 0, StorageMode::f32, ""};
       const Values engine = run_engine(model, setting, ids);
       const ReferenceResult expected =
           reference(model.config(), reference_weights(model), setting, ids, true);
@@ -230,11 +230,11 @@ TEST_CASE("an imported checkpoint of every family computes what the reference do
     ModelConfig expected = tiny_config(which);
     expected.default_loops = model.config().default_loops;
     expected.trained_loops = model.config().trained_loops;
-    expected.greatest_loops = model.config().greatest_loops;
+    expected.max_loops = model.config().max_loops;
     CHECK(to_json(model.config()) == to_json(expected));
 
     const std::vector<TokenId> ids = prompt_of(model.config());
-    const Setting setting{0, 0, KvMode::f32, ""};
+    const Setting setting{0, 0, StorageMode::f32, ""};
     check_close(run_engine(model, setting, ids),
                 reference(expected, tiny_weights(which), setting, ids, true));
   }

@@ -48,7 +48,7 @@ std::vector<std::vector<TokenId>> random_prompts(Dice& dice, std::size_t count,
 
 std::size_t greatest_bytes(const Model& model, Ops& ops, const BatchSetting& setting,
                            const std::vector<BatchJob>& jobs) {
-  const KvCache cache(ops, setting.engine.plan(model.config()), setting.engine.kv);
+  const KvCache cache(ops, setting.engine.plan(model.config()));
   std::size_t greatest = 1;
   for (const BatchJob& job : jobs) {
     const std::int64_t end = std::min<std::int64_t>(model.config().context,
@@ -61,23 +61,23 @@ std::size_t greatest_bytes(const Model& model, Ops& ops, const BatchSetting& set
 std::string describe(const BatchSetting& setting, std::size_t jobs) {
   const BatchOptions& options = setting.options;
   return fmt::format(
-      "jobs {} {} grouping {} lanes {} chunk {} in sight {} memory {} loops {} window {} kv {}{} "
+      "jobs {} {} grouping {} lanes {} chunk {} in sight {} memory {} loops {} window {} kv {} "
       "exit '{}' temperature {} pool {} min share {} crop {}",
       jobs, options.schedule == BatchSchedule::lockstep ? "lockstep" : "continuous",
       static_cast<int>(options.grouping), options.lanes, options.prefill_chunk, options.in_sight,
-      options.memory, setting.engine.loops, setting.engine.window, name_of(setting.engine.kv),
-      name_of(setting.engine.stored_hidden), options.exit.identity(), options.sampling.temperature,
-      !setting.pool_folder.empty(), options.pool_min_share, options.pool_crop);
+      options.memory, setting.engine.loops, setting.engine.window, name_of(setting.engine.storage),
+      options.exit.identity(), options.sampling.temperature, !setting.pool_folder.empty(),
+      options.pool_min_share, options.pool_crop);
 }
 
 BatchSetting random_setting(Dice& dice, const ModelConfig& config) {
   BatchSetting setting;
   EngineSetting& engine = setting.engine;
-  engine.loops = dice.from(1, std::min(config.greatest_loops, 5));
+  engine.loops = dice.from(1, std::min(config.max_loops, 5));
   const std::int64_t windows[] = {0, 0, 1, 8, 16, 17, 30};
   engine.window = windows[dice.below(7)];
-  engine.kv = static_cast<KvMode>(dice.below(4));
-  if (dice.one_in(5)) engine.stored_hidden = static_cast<HiddenMode>(dice.from(1, 3));
+  engine.storage = static_cast<StorageMode>(dice.below(4));
+  if (dice.one_in(5)) engine.storage = static_cast<StorageMode>(dice.from(4, 6));
   BatchOptions& options = setting.options;
   options.schedule = kSchedules[dice.below(2)];
   options.grouping = static_cast<BatchGrouping>(dice.below(3));
@@ -206,16 +206,17 @@ TEST_CASE("U-16: bad jobs get their reason, the others their answers") {
   jobs[5].prompt[0] = -1;
   jobs[6].stop.sequences = {{}};
   jobs[7].prompt = random_ids(1, 65, 64);
-  const std::vector<std::string> reasons = {"",
-                                            "",
-                                            "id 64 is not below 64",
-                                            "",
-                                            "empty prompt",
-                                            "id -1 is not below 64",
-                                            "`stop`: the sequence is empty",
-                                            "prompt too long: 65 ids, the model's context holds 64",
-                                            "",
-                                            ""};
+  const std::vector<std::string> reasons = {
+      "",
+      "",
+      "id 64 is not below 64",
+      "",
+      "empty prompt",
+      "id -1 is not below 64",
+      "`stop`: the sequence is empty",
+      "prompt too long: 65 ids exceed the model's context of 64",
+      "",
+      ""};
   BatchSetting setting;
   std::vector<BatchJob> good;
   for (const BatchJob& job : jobs) {
@@ -285,7 +286,7 @@ TEST_CASE(
                 [&](const BatchStats&) { fixed = measured.live_bytes(); });
     }
     const std::size_t tile =
-        KvCache(*ops, setting.engine.plan(model.config()), KvMode::f16).bytes_to(0, 256, 1) / 16;
+        KvCache(*ops, setting.engine.plan(model.config())).bytes_to(0, 256, 1) / 16;
     setting.narrow = true;
     std::set<std::int64_t> failures, generated;
     // Alone, the short ones need 2 tiles and the others 17.

@@ -37,7 +37,7 @@ TEST_CASE("lanes hold no more memory together than they may") {
       BatchSetting setting = greedy_setting(BatchSchedule::continuous, 8);
       setting.engine.window = window;
       setting.engine.loops = 2;
-      const KvCache shape(*ops, setting.engine.plan(model.config()), setting.engine.kv);
+      const KvCache shape(*ops, setting.engine.plan(model.config()));
       const std::size_t greatest = shape.bytes_to(0, 380 + 8, 16);
       const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
       for (const BatchSchedule schedule : {BatchSchedule::lockstep, BatchSchedule::continuous}) {
@@ -74,7 +74,7 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
   const Model model = tiny(TinyModel::ouro);
   const auto ops = cpu();
   BatchSetting setting = greedy_setting(BatchSchedule::continuous, 2);
-  const KvCache shape(*ops, setting.engine.plan(model.config()), setting.engine.kv);
+  const KvCache shape(*ops, setting.engine.plan(model.config()));
   const std::size_t tile = shape.bytes_to(0, 16, 16);
   setting.options.memory = 20 * tile;
   std::vector<BatchJob> jobs;
@@ -95,7 +95,7 @@ TEST_CASE("a job that never fits says so; a large one is not passed for ever") {
   --setting.options.memory;
   const BatchRun run = run_batch(model, *ops, setting, jobs);
   CHECK(run.stats.errors == 1);
-  CHECK(run.of(1).error == "its keys and values may take " + std::to_string(20 * tile) +
+  CHECK(run.of(1).error == "its keys and values may need " + std::to_string(20 * tile) +
                                " bytes, more than the " + std::to_string(20 * tile - 1) +
                                " of `memory` for all lanes");
 }
@@ -112,7 +112,7 @@ TEST_CASE("the inputs that a store-h mode keeps count, also where keys and value
   for (const bool bytes : {false, true}) {
     const std::int64_t record =
         bytes ? config.hidden + 4 * ((config.hidden + 31) / 32) : 2 * config.hidden;
-    setting.engine.stored_hidden = bytes ? HiddenMode::h8 : HiddenMode::h16;
+    setting.engine.storage = bytes ? StorageMode::h8 : StorageMode::h16;
     const std::int64_t job = kv + 48 * planes * record;
     const std::vector<TokenId> system = random_ids(1, 32, 64);
     std::vector<BatchJob> jobs;
@@ -159,7 +159,7 @@ TEST_CASE("a bound that nobody asked for refuses no job: one beyond it runs alon
   }
   for (const BatchSchedule schedule : {BatchSchedule::lockstep, BatchSchedule::continuous}) {
     BatchSetting setting = greedy_setting(schedule, 4);
-    const KvCache shape(*ops, setting.engine.plan(model.config()), setting.engine.kv);
+    const KvCache shape(*ops, setting.engine.plan(model.config()));
     const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
     setting.options.memory_guessed = true;
     for (const std::size_t memory : {std::size_t{1}, shape.bytes_to(0, 256, 16) * 3 / 2}) {

@@ -19,7 +19,7 @@
 #include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/prompt/prompt.h"
 
 namespace tinyloop {
 namespace {
@@ -207,7 +207,7 @@ TEST_CASE("the order in which jobs run") {
   setting.options.grouping = BatchGrouping::key;
   const BatchRun run = run_batch(model, *ops, setting, jobs);
   CHECK(run.stats.errors == 1);
-  CHECK(run.of(4).error == "it has no group, and jobs are to be grouped by it");
+  CHECK(run.of(4).error == "it has no group, which grouping by key requires");
 }
 
 // --- the pool ------------------------------------------------------------------------------------
@@ -230,11 +230,11 @@ TEST_CASE("hits, crops and misses of a pool are counted, here and there") {
   const std::vector<Alone> alone = each_alone(model, *ops, setting, jobs);
   const BatchRun run = run_batch(model, *ops, setting, jobs);
   check_equal(run, jobs, alone);
-  CHECK(run.of(0).answer.stats.reused == 30);
+  CHECK(run.of(0).answer.stats.reused == 29);  // its last position runs again
   CHECK(run.of(1).answer.stats.reused == 30);
   CHECK(run.of(2).answer.stats.reused == 21);
   CHECK(run.of(3).answer.stats.reused == 0);
-  CHECK(run.stats.prefilled == 0 + 5 + 1 + 10);
+  CHECK(run.stats.prefilled == 1 + 5 + 1 + 10);
   CHECK(run.stats.pool_hits == 3);
   CHECK(run.stats.pool_misses == 1);
   CHECK(run.stats.warning == "");
@@ -281,10 +281,9 @@ TEST_CASE("a job begins with the longer of a shared prefix and a pool entry") {
   const BatchRun longer = run_batch(model, *ops, setting, jobs);
   check_equal(longer, jobs, alone);
   // All but the last id of the prefix are in the pool now.
-  CHECK(longer.stats.prefilled == 1 + 3 * 5);
+  CHECK(longer.stats.prefilled == 1 + 3 * 5 + 1);
   CHECK(longer.of(0).answer.stats.reused == 20);
-  CHECK(longer.of(3).answer.stats.reused == 25);
-  CHECK(longer.of(3).answer.stats.reused == 25);
+  CHECK(longer.of(3).answer.stats.reused == 24);
 }
 
 TEST_CASE("prefixes of enough jobs are registered before their jobs run") {
@@ -322,12 +321,18 @@ TEST_CASE("prefixes of enough jobs are registered before their jobs run") {
     // What was registered is what register_prefixes() would have written.
     Forward forward(own, *ops, setting.engine.plan(own.config()),
                     InitialStates::parse("", own.config()), 16, 16);
-    PrefixPool same(setting.pool_folder, cache_identity(forward, setting.engine.kv));
+    PrefixPool same(setting.pool_folder, cache_identity(forward));
     const PoolMatch match = same.lookup(shots);
     REQUIRE(match.kind == MatchKind::whole);
-    PrefixCache fresh = PrefixCache::build(forward, setting.engine.kv, shots);
-    CHECK(same_bits(match.snapshot->last(), fresh.last()));
     match.snapshot->verify_all();
+    const Prompt fresh = read_prompt(forward, shots);
+    std::vector<std::byte> plane(static_cast<std::size_t>(match.snapshot->shape().plane_bytes()));
+    for (std::int32_t i = 0; i < fresh.cache.planes(); ++i) {
+      fresh.cache.read_plane(i, plane);
+      CHECK(std::ranges::equal(
+          plane,
+          match.snapshot->kv().subspan(static_cast<std::size_t>(i) * plane.size(), plane.size())));
+    }
     // Nothing can be written: one warning, the same answers.
     setting.pool_folder = folder.file("file");
     write_content(setting.pool_folder, "x");
@@ -343,22 +348,22 @@ TEST_CASE("a pool of something else is refused at entry") {
   const TemporaryFolder folder;
   BatchSetting setting;
   Forward forward(model, *ops, setting.engine.plan(model.config()), InitialStates(), 32, 32);
-  PrefixPool pool(folder.file("pool"), cache_identity(forward, KvMode::int8));
+  setting.engine.storage = StorageMode::int8;
+  Forward other(model, *ops, setting.engine.plan(model.config()), InitialStates(), 32, 32);
+  PrefixPool pool(folder.file("pool"), cache_identity(other));
   setting.options.pool = &pool;
   const auto none = []() -> std::optional<BatchJob> { return std::nullopt; };
   CHECK_THROWS_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
                   Error);
-  setting.options.kv = KvMode::int8;
-  CHECK(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}).jobs == 0);
+  CHECK(generate_batch(other, setting.options, none, [](const BatchOutcome&) {}).jobs == 0);
   setting.options.pool_min_share = 2;
-  // Lanes have thrice their rows then, which may be more than 32 bits hold.
+  // More rows than 32 bits hold.
   setting.options.lanes = 1000000000;
-  CHECK_THROWS_WITH_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
+  CHECK_THROWS_WITH_AS(generate_batch(other, setting.options, none, [](const BatchOutcome&) {}),
                        doctest::Contains("`lanes` 1000000000 and"), Error);
   setting.options.lanes = 16;
   setting.options.grouping = BatchGrouping::none;
-  CHECK_THROWS_AS(generate_batch(forward, setting.options, none, [](const BatchOutcome&) {}),
-                  Error);
+  CHECK_THROWS_AS(generate_batch(other, setting.options, none, [](const BatchOutcome&) {}), Error);
 }
 
 }  // namespace

@@ -8,13 +8,12 @@
 #include <cmath>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "model/engine_runs.h"
-#include "tinyloop/schedule/decode.h"
-#include "tinyloop/schedule/prefill.h"
-#include "tinyloop/measure/score.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/error.h"
+#include "tinyloop/measure/score.h"
+#include "tinyloop/schedule/decode.h"
 
 namespace tinyloop {
 namespace {
@@ -28,13 +27,11 @@ struct Engine {
 
   Answer run(const std::vector<TokenId>& prompt, StopRules stop, SamplingOptions sampling = {},
              std::vector<TokenId>* shown = nullptr) {
-    KvCache cache(*ops, plan, KvMode::f16);
-    return run_on(cache, prompt, std::move(stop), sampling, shown);
+    return run_on(read_prompt(forward, prompt), std::move(stop), sampling, shown);
   }
-  Answer run_on(KvCache& cache, const std::vector<TokenId>& prompt, StopRules stop,
-                SamplingOptions sampling = {}, std::vector<TokenId>* shown = nullptr) {
+  Answer run_on(Prompt&& prompt, StopRules stop, SamplingOptions sampling = {},
+                std::vector<TokenId>* shown = nullptr) {
     DecodeRequest request;
-    request.prompt = prompt;
     request.stop = std::move(stop);
     request.hash_logits = true;
     if (shown != nullptr) {
@@ -42,7 +39,7 @@ struct Engine {
         shown->insert(shown->end(), ids.begin(), ids.end());
       };
     }
-    return decode(forward, cache, Sampler(sampling, model.config().vocab), request);
+    return decode(forward, std::move(prompt), Sampler(sampling, model.config().vocab), request);
   }
 
   TemporaryFolder folder;
@@ -99,7 +96,7 @@ TEST_CASE("an id outside the vocabulary is refused by name and leaves the engine
     const std::string message = fmt::format("position 1: id {} is not in 0 .. 63", id);
     const std::vector<TokenId> bad = {5, id, 7};
     CHECK_THROWS_WITH_AS(engine.run(bad, at_most(4)), message.c_str(), Error);
-    KvCache cache(*engine.ops, engine.plan, KvMode::f16);
+    KvCache cache(*engine.ops, engine.plan);
     CHECK_THROWS_WITH_AS(score(engine.forward, cache, bad, 16), message.c_str(), Error);
   }
   const Answer after = engine.run(good, at_most(4));
@@ -132,16 +129,16 @@ TEST_CASE("an end id and a stop sequence cut the same stream") {
   CHECK(shown == stopped.tokens);
 }
 
-TEST_CASE("what the cache holds is reused and changes nothing") {
+TEST_CASE("what another prompt shares is reused and changes nothing") {
   Engine engine(TinyModel::huginn);
   SamplingOptions sampling;
   sampling.seed = 3;
   const std::vector<TokenId> prompt = random_ids(4, 33, engine.model.config().vocab);
   const Answer cold = engine.run(prompt, at_most(12), sampling);
   for (const std::size_t kept : {1u, 16u, 32u, 33u}) {
-    KvCache cache(*engine.ops, engine.plan, KvMode::f16);
-    prefill(engine.forward, cache, std::span(prompt).first(kept), 5);
-    const Answer warm = engine.run_on(cache, prompt, at_most(12), sampling);
+    Prompt shared = read_prompt(engine.forward, std::span(prompt).first(kept), {}, {.chunk = 5});
+    const Answer warm = engine.run_on(read_prompt(engine.forward, prompt, {.shared = &shared}),
+                                      at_most(12), sampling);
     CHECK(warm.tokens == cold.tokens);
     CHECK(warm.stats.logits_hash == cold.stats.logits_hash);
     CHECK(warm.stats.reused == std::min<std::int64_t>(static_cast<std::int64_t>(kept), 32));
@@ -180,7 +177,7 @@ TEST_CASE("scores are the log-probabilities of the logits, and greedy ids score 
   const Answer answer = engine.run(kPrompt, at_most(20), greedy_options());
   std::vector<TokenId> ids = kPrompt;
   ids.insert(ids.end(), answer.tokens.begin(), answer.tokens.end());
-  KvCache cache(*engine.ops, engine.plan, KvMode::f16);
+  KvCache cache(*engine.ops, engine.plan);
   std::vector<std::vector<float>> logits;
   ScoreHooks hooks;
   hooks.logits = [&](std::span<const float> row) { logits.emplace_back(row.begin(), row.end()); };
@@ -209,7 +206,7 @@ TEST_CASE("a trace shows what runs of fewer loops would answer") {
   for (const TinyModel which : {TinyModel::m, TinyModel::huginn}) {
     Engine engine(which, 5);
     const std::vector<TokenId> prompt = random_ids(6, 21, engine.model.config().vocab);
-    KvCache cache(*engine.ops, engine.plan, KvMode::f16);
+    KvCache cache(*engine.ops, engine.plan);
     const std::vector<LoopTrace> trace = trace_loops(engine.forward, cache, prompt);
     REQUIRE(trace.size() == 5);
     for (const LoopTrace& step : trace) {

@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "model/checkpoint_folder.h"
 #include "model/engine_runs.h"
 #include "model/golden_files.h"
+#include "temporary_folder.h"
+#include "tiny_models.h"
+#include "tinyloop/error.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/schedule/generate.h"
 #include "tinyloop/schedule/live_rows.h"
-#include "temporary_folder.h"
-#include "tiny_models.h"
 
 namespace tinyloop {
 namespace {
@@ -54,14 +54,12 @@ struct Seen {
 
 void check_generation(const GoldenCase& golden, const GoldenRun& run, const Model& model, Ops& ops,
                       Seen& seen) {
-  const LoopPlan plan = make_loop_plan(model.config(), golden.loops, 0);
+  const LoopPlan plan = make_loop_plan(model.config(), golden.loops, 0, StorageMode::f32);
   Forward forward(model, ops, plan, initial_states(golden, model.config()), 64, 64);
-  KvCache cache(ops, plan, KvMode::f32);
   std::vector<float> logits;
   DecodeRequest request;
-  request.prompt = run.prompt;
   request.stop.max_tokens = std::ssize(run.greedy);
-  request.kv_slots = golden.kv_slots;
+  request.shared_planes = golden.shared_planes;
   if (golden.exit_threshold) {
     request.exit.kind = ExitRule::Kind::gate;
     request.exit.threshold = *golden.exit_threshold;
@@ -72,7 +70,9 @@ void check_generation(const GoldenCase& golden, const GoldenRun& run, const Mode
   };
   SamplingOptions greedy;
   greedy.temperature = 0.0;
-  const Answer answer = decode(forward, cache, Sampler(greedy, model.config().vocab), request);
+  const Answer answer =
+      decode(forward, read_prompt(forward, run.prompt, {}, options_for(request.exit)),
+             Sampler(greedy, model.config().vocab), request);
   CHECK(answer.tokens == run.greedy);
   std::int64_t saved = 0;
   if (!run.exit_greedy.empty()) {
@@ -95,10 +95,10 @@ void check_generation(const GoldenCase& golden, const GoldenRun& run, const Mode
 void check_prompt(const GoldenCase& golden, const GoldenRun& run, const Model& model, Ops& ops,
                   Seen& seen) {
   const ModelConfig& config = model.config();
-  const LoopPlan plan = make_loop_plan(config, golden.loops, 0);
+  const LoopPlan plan = make_loop_plan(config, golden.loops, 0, StorageMode::f32);
   const auto count = static_cast<std::int32_t>(run.prompt.size());
   Forward forward(model, ops, plan, initial_states(golden, config), count, 2 * count);
-  KvCache cache(ops, plan, KvMode::f32);
+  KvCache cache(ops, plan);
   cache.reserve(count);
   ExitRule rule{ExitRule::Kind::gate, golden.exit_threshold.value_or(2.0), true};
   if (!config.exit_gate) rule = ExitRule{ExitRule::Kind::latent, 0.0, true};
@@ -189,19 +189,18 @@ TEST_CASE("golden values of the exit rules") {
 
 // Greedy ids of `decode` with f32 planes.
 Answer engine_greedy(const Model& model, Ops& ops, std::int32_t loops, const ExitRule& exit,
-                     std::int32_t kv_slots, const std::vector<TokenId>& prompt,
+                     std::int32_t shared_planes, const std::vector<TokenId>& prompt,
                      std::int64_t count) {
-  const LoopPlan plan = make_loop_plan(model.config(), loops, 0);
+  const LoopPlan plan = make_loop_plan(model.config(), loops, 0, StorageMode::f32);
   Forward forward(model, ops, plan, InitialStates::parse("", model.config()), 7, 7);
-  KvCache cache(ops, plan, KvMode::f32);
   DecodeRequest request;
-  request.prompt = prompt;
   request.stop.max_tokens = count;
   request.exit = exit;
-  request.kv_slots = kv_slots;
+  request.shared_planes = shared_planes;
   SamplingOptions greedy;
   greedy.temperature = 0.0;
-  return decode(forward, cache, Sampler(greedy, model.config().vocab), request);
+  return decode(forward, read_prompt(forward, prompt, {}, options_for(request.exit)),
+                Sampler(greedy, model.config().vocab), request);
 }
 
 TEST_CASE("skipped loops and shared slots as the reference computes them") {
@@ -217,7 +216,7 @@ TEST_CASE("skipped loops and shared slots as the reference computes them") {
         INFO(name_of(which) << " slots " << slots << " threshold " << threshold);
         ReferenceOptions options;
         options.loops = 4;
-        options.kv_slots = slots;
+        options.shared_planes = slots;
         ExitRule exit;
         if (threshold > 0.0) {
           exit = {ExitRule::Kind::gate, threshold, false};

@@ -12,15 +12,15 @@
 #include <string>
 #include <vector>
 
+#include "model/checkpoint_folder.h"
+#include "model/golden_files.h"
+#include "temporary_folder.h"
 #include "tinyloop/backend.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/kv/kv_cache.h"
-#include "model/checkpoint_folder.h"
-#include "model/golden_files.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/model/model.h"
-#include "tinyloop/schedule/prefill.h"
-#include "temporary_folder.h"
+#include "tinyloop/prompt/prefill.h"
 
 namespace tinyloop {
 namespace {
@@ -46,11 +46,11 @@ struct EngineRun {
 
 EngineRun run_engine(const Model& model, Ops& ops, const GoldenCase& golden,
                      std::span<const TokenId> prompt, std::int64_t chunk, std::size_t count) {
-  const LoopPlan plan = make_loop_plan(model.config(), golden.loops, 0);
+  const LoopPlan plan = make_loop_plan(model.config(), golden.loops, 0, StorageMode::f32);
   std::string initial = golden.initial_states_file;
   if (initial.empty() && model.config().initial_state == InitialState::free) initial = "zero";
   Forward forward(model, ops, plan, InitialStates::parse(initial, model.config()), 64, 64);
-  KvCache cache(ops, plan, KvMode::f32);
+  KvCache cache(ops, plan);
   EngineRun run;
   PrefillHooks hooks;
   hooks.after_loop = [&](std::span<const Row> rows) {

@@ -8,17 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "guarded_ops.h"
 #include "model/pool_runs.h"
-#include "tinyloop/schedule/prefix_cache.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/error.h"
+#include "tinyloop/prompt/prompt.h"
 
 namespace tinyloop {
 namespace {
 
-constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
+constexpr StorageMode kModes[] = {StorageMode::f32, StorageMode::f16, StorageMode::int8,
+                                  StorageMode::int4};
 
 std::int64_t shared_ids(std::span<const TokenId> a, std::span<const TokenId> b) {
   std::size_t shared = 0;
@@ -29,7 +30,7 @@ std::int64_t shared_ids(std::span<const TokenId> a, std::span<const TokenId> b) 
 TEST_CASE("U-01 U-02: warm equals cold in every mode, at every length, also the whole prompt") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
-  for (const KvMode kv : kModes) {
+  for (const StorageMode kv : kModes) {
     for (const std::int32_t loops : {1, 4}) {
       for (const std::size_t length : {1u, 2u, 15u, 16u, 17u, 31u, 32u, 33u, 58u}) {
         CAPTURE(name_of(kv));
@@ -52,8 +53,8 @@ TEST_CASE("U-01 U-02: warm equals cold in every mode, at every length, also the 
           const PooledAnswer hit = runs.pooled(prefix, 4);
           CHECK(runs.agree(hit.answer, whole));
           CHECK(hit.pool.kind == MatchKind::whole);
-          CHECK(hit.answer.stats.prefilled == 0);
-          CHECK(hit.answer.stats.reused == static_cast<std::int64_t>(length));
+          CHECK(hit.answer.stats.prefilled == 1);  // the last position, for its logits
+          CHECK(hit.answer.stats.reused == static_cast<std::int64_t>(length) - 1);
           CHECK(hit.pool.warning.empty());
         }
         CHECK(file_content(runs.path_of(prefix)) == bytes);
@@ -67,7 +68,7 @@ TEST_CASE("U-01 U-02: warm equals cold in every mode, at every length, also the 
 TEST_CASE("U-03: an entry serves its first ids, and the rest of it leaves no trace") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
-  for (const KvMode kv : kModes) {
+  for (const StorageMode kv : kModes) {
     const TemporaryFolder folder;
     PoolRuns runs(model, *ops, setting_of(kv, 4), folder.path());
     const std::vector<TokenId> entry = random_ids(32, 40, 64);
@@ -87,9 +88,7 @@ TEST_CASE("U-03: an entry serves its first ids, and the rest of it leaves no tra
       CHECK(warm.pool.reused <= shared);
       CHECK(warm.answer.stats.reused + warm.answer.stats.prefilled ==
             static_cast<std::int64_t>(prompt.size()));
-      const std::int64_t expected =
-          prompt == entry ? 40 : std::min(shared, static_cast<std::int64_t>(prompt.size()) - 1);
-      CHECK(warm.pool.reused == expected);
+      CHECK(warm.pool.reused == std::min(shared, static_cast<std::int64_t>(prompt.size()) - 1));
       const PooledAnswer uncropped = runs.pooled(prompt, 16, false);
       CHECK(runs.agree(uncropped.answer, runs.plain(prompt, 16)));
       CHECK(uncropped.pool.kind == (prompt == entry ? MatchKind::whole : MatchKind::miss));
@@ -109,7 +108,7 @@ TEST_CASE("every family and weight type: warm equals cold, with guarded memory t
       const std::span<const TokenId> ids = prompt;
       for (Ops* ops : {static_cast<Ops*>(&guarded), plain.get()}) {
         const TemporaryFolder folder;
-        PoolRuns runs(model, *ops, setting_of(KvMode::f16, 0), folder.path());
+        PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 0), folder.path());
         runs.add(ids.first(37));
         for (const std::size_t length : {41u, 37u, 20u}) {
           const PooledAnswer warm = runs.pooled(ids.first(length), 6);
@@ -131,7 +130,7 @@ TEST_CASE("windows: what is still seen is stored, and what is not is not served"
       CAPTURE(window);
       CAPTURE(length);
       const TemporaryFolder folder;
-      PoolRuns runs(model, *ops, setting_of(KvMode::int8, 2, window), folder.path());
+      PoolRuns runs(model, *ops, setting_of(StorageMode::int8, 2, window), folder.path());
       const std::vector<TokenId> all = random_ids(35, length + 3, model.config().vocab);
       const std::span<const TokenId> ids = all;
       runs.add(ids.first(length));
@@ -141,11 +140,10 @@ TEST_CASE("windows: what is still seen is stored, and what is not is not served"
         if (asked == 0) continue;
         const PooledAnswer warm = runs.pooled(ids.first(asked), 7);
         CHECK(runs.agree(warm.answer, runs.plain(ids.first(asked), 7)));
-        if (asked >= length) CHECK(warm.pool.reused == static_cast<std::int64_t>(length));
+        if (asked >= length) {
+          CHECK(warm.pool.reused == static_cast<std::int64_t>(std::min(length, asked - 1)));
+        }
       }
-      // Several answers to one whole hit: the last position can be run again.
-      PooledPrompt prompt(runs.forward(), KvMode::int8, ids.first(length), 0, {&runs.pool()});
-      prompt.share();
       const std::vector<TokenId> changed = joined(ids.first(length / 2), random_ids(36, 9, 32));
       CHECK(runs.agree(runs.pooled(changed, 7).answer, runs.plain(changed, 7)));
     }
@@ -158,13 +156,13 @@ TEST_CASE("store-h: warm equals cold, also cropped, extended, windowed, and in a
   for (const TinyModel which :
        {TinyModel::m, TinyModel::odd, TinyModel::huginn, TinyModel::nanbeige}) {
     const Model model = tiny(which, WeightType::q8);
-    for (const HiddenMode mode : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+    for (const StorageMode mode : {StorageMode::h16, StorageMode::h8, StorageMode::h4}) {
       for (const std::int64_t window : {0, 9}) {
         CAPTURE(model.path());
         CAPTURE(name_of(mode));
         CAPTURE(window);
-        EngineSetting setting = setting_of(KvMode::f16, 2, window);
-        setting.stored_hidden = mode;
+        EngineSetting setting = setting_of(StorageMode::f16, 2, window);
+        setting.storage = mode;
         const std::vector<TokenId> all = random_ids(60, 44, model.config().vocab);
         const std::span<const TokenId> ids = all;
         EngineSetting single = setting;
@@ -174,7 +172,7 @@ TEST_CASE("store-h: warm equals cold, also cropped, extended, windowed, and in a
         for (Ops* ops : {static_cast<Ops*>(&guarded), plain.get()}) {
           const TemporaryFolder folder;
           PoolRuns runs(model, *ops, setting, folder.path());
-          PoolRuns other(model, *ops, setting_of(KvMode::f16, 2, window), folder.path());
+          PoolRuns other(model, *ops, setting_of(StorageMode::f16, 2, window), folder.path());
           runs.add(ids.first(33));
           runs.add(ids.first(37));  // extends
           const auto snapshot = Snapshot::open(runs.path_of(ids.first(33)));
@@ -204,21 +202,25 @@ TEST_CASE("store-h keeps half the bytes of f16, and its answers stay near those 
   const Model model = tiny(TinyModel::m);  // as many kv heads as heads
   const std::vector<TokenId> ids = random_ids(61, 32, 64);
   const TemporaryFolder folder;
-  EngineSetting f16 = setting_of(KvMode::f16, 4), h16 = f16;
-  h16.stored_hidden = HiddenMode::h16;
+  EngineSetting f16 = setting_of(StorageMode::f16, 4), h16 = f16;
+  h16.storage = StorageMode::h16;
   PoolRuns with_f16(model, *ops, f16, folder.path()), with_h16(model, *ops, h16, folder.path());
   with_f16.add(ids);
   with_h16.add(ids);
   CHECK(2 * Snapshot::open(with_h16.path_of(ids))->kv().size() ==
         Snapshot::open(with_f16.path_of(ids))->kv().size());
-  const std::vector<float> exact = all_logits(model, *ops, setting_of(KvMode::f32, 4), ids, 32);
+  const std::vector<float> exact =
+      all_logits(model, *ops, setting_of(StorageMode::f32, 4), ids, 32);
   double range = 0.0;
   for (const float logit : exact) range = std::max(range, std::fabs(double{logit}));
-  const double bounds[] = {0.0, 0.005, 0.1, 1.0};  // of the greatest logit
   double previous = 0.0;
-  for (const HiddenMode mode : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+  const std::pair<StorageMode, double> bounds[] = {// of the greatest logit
+                                                   {StorageMode::h16, 0.005},
+                                                   {StorageMode::h8, 0.1},
+                                                   {StorageMode::h4, 1.0}};
+  for (const auto& [mode, bound] : bounds) {
     EngineSetting setting = f16;
-    setting.stored_hidden = mode;
+    setting.storage = mode;
     const std::vector<float> logits = all_logits(model, *ops, setting, ids, 32);
     double error = 0.0;
     for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -226,7 +228,7 @@ TEST_CASE("store-h keeps half the bytes of f16, and its answers stay near those 
     }
     CAPTURE(name_of(mode));
     CHECK(error > previous);
-    CHECK(error < bounds[static_cast<std::size_t>(mode)] * range);
+    CHECK(error < bound * range);
     previous = error;
   }
 }
@@ -238,12 +240,12 @@ TEST_CASE("the bytes of an entry are known before it is computed") {
     for (const std::int64_t window : {0, 9}) {
       for (const bool resumable : {false, true}) {
         const TemporaryFolder folder;
-        PoolRuns runs(model, *ops, setting_of(KvMode::int8, 3, window), folder.path());
+        PoolRuns runs(model, *ops, setting_of(StorageMode::int8, 3, window), folder.path());
         for (const std::size_t length : {1u, 16u, 17u, 40u}) {
           const std::vector<TokenId> ids = random_ids(70, length, model.config().vocab);
-          register_prefixes(runs.forward(), KvMode::int8, runs.pool(), {&ids, 1}, 0, resumable);
+          register_prefixes(runs.forward(), runs.pool(), {&ids, 1}, 0, resumable);
           CHECK(Snapshot::open(runs.path_of(ids))->file_bytes() ==
-                entry_bytes(runs.forward(), KvMode::int8, std::ssize(ids), resumable));
+                entry_bytes(runs.forward(), std::ssize(ids), resumable));
         }
       }
     }
@@ -255,12 +257,12 @@ TEST_CASE("U-05 U-06: other weights, loops, windows, modes and initial states ar
   const TemporaryFolder folder;
   const Model m = tiny(TinyModel::m), m2 = tiny(TinyModel::m2);
   const std::vector<TokenId> ids = random_ids(37, 20, 64);
-  PoolRuns first(m, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns first(m, *ops, setting_of(StorageMode::f16, 4), folder.path());
   first.add(ids);
-  PoolRuns other_weights(m2, *ops, setting_of(KvMode::f16, 4), folder.path());
-  PoolRuns other_loops(m, *ops, setting_of(KvMode::f16, 8), folder.path());
-  PoolRuns other_window(m, *ops, setting_of(KvMode::f16, 4, 8), folder.path());
-  PoolRuns other_mode(m, *ops, setting_of(KvMode::int8, 4), folder.path());
+  PoolRuns other_weights(m2, *ops, setting_of(StorageMode::f16, 4), folder.path());
+  PoolRuns other_loops(m, *ops, setting_of(StorageMode::f16, 8), folder.path());
+  PoolRuns other_window(m, *ops, setting_of(StorageMode::f16, 4, 8), folder.path());
+  PoolRuns other_mode(m, *ops, setting_of(StorageMode::int8, 4), folder.path());
   for (PoolRuns* runs : {&other_weights, &other_loops, &other_window, &other_mode}) {
     const PooledAnswer answer = runs->pooled(ids, 8);
     CHECK(answer.pool.kind == MatchKind::miss);
@@ -272,7 +274,7 @@ TEST_CASE("U-05 U-06: other weights, loops, windows, modes and initial states ar
   CHECK(first.pool().counts().hits == 1);
 
   const Model huginn = tiny(TinyModel::huginn);
-  EngineSetting zero = setting_of(KvMode::f16, 2), noise = zero;
+  EngineSetting zero = setting_of(StorageMode::f16, 2), noise = zero;
   zero.initial = "zero";
   noise.initial = "seed:5";
   const std::vector<TokenId> more = random_ids(38, 20, huginn.config().vocab);
@@ -290,13 +292,12 @@ TEST_CASE("an entry computed from another one is the same file content as one fr
   const std::span<const TokenId> ids = all;
   for (const std::int64_t window : {0, 9}) {
     const TemporaryFolder one, two;
-    PoolRuns extended(model, *ops, setting_of(KvMode::f16, 3, window), one.path());
-    PoolRuns scratch(model, *ops, setting_of(KvMode::f16, 3, window), two.path());
+    PoolRuns extended(model, *ops, setting_of(StorageMode::f16, 3, window), one.path());
+    PoolRuns scratch(model, *ops, setting_of(StorageMode::f16, 3, window), two.path());
     extended.add(ids.first(21));
     extended.add(ids);
     scratch.add(ids);
     const auto a = Snapshot::open(extended.path_of(ids)), b = Snapshot::open(scratch.path_of(ids));
-    CHECK(std::ranges::equal(a->last(), b->last()));
     CHECK(a->shape() == b->shape());
     if (window == 0) CHECK(std::ranges::equal(a->kv(), b->kv()));
     CHECK(a->prefill_ms() > 0.0);
@@ -318,11 +319,10 @@ TEST_CASE("many prefixes at once, in any order, give what each gives alone") {
                                                       base};
   for (const std::int64_t window : {0, 12}) {
     const TemporaryFolder folder;
-    PoolRuns runs(model, *ops, setting_of(KvMode::int4, 4, window), folder.path());
+    PoolRuns runs(model, *ops, setting_of(StorageMode::int4, 4, window), folder.path());
     std::size_t steps = 0;
-    const auto results =
-        register_prefixes(runs.forward(), KvMode::int4, runs.pool(), prefixes, 0, false,
-                          [&](std::size_t done) { CHECK(done == ++steps); });
+    const auto results = register_prefixes(runs.forward(), runs.pool(), prefixes, 0, false,
+                                           [&](std::size_t done) { CHECK(done == ++steps); });
     CHECK(steps == 6);
     CHECK(results[1].key == results[5].key);
     CHECK(results[1].computed != results[5].computed);
@@ -341,7 +341,7 @@ TEST_CASE("added prompts are hits of the next run, and longer ones extend them")
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> all = random_ids(45, 50, 64);
   const std::span<const TokenId> ids = all;
   const MatchKind expected[] = {MatchKind::miss, MatchKind::prefix, MatchKind::prefix,
@@ -366,73 +366,74 @@ TEST_CASE("several answers to one prompt share what the pool gave and what was c
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::int8, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::int8, 4), folder.path());
   const std::vector<TokenId> prefix = random_ids(53, 30, 64);
   const std::vector<TokenId> longer = joined(prefix, random_ids(54, 5, 64));
   runs.add(prefix);
   for (const std::vector<TokenId>& ids : {prefix, longer}) {
-    PooledPrompt prompt(runs.forward(), KvMode::int8, ids, 0, {&runs.pool(), true, true});
-    prompt.share();
+    Prompt prompt = read_prompt(runs.forward(), ids, {.pool = &runs.pool()});
     for (std::uint64_t sample = 0; sample < 3; ++sample) {
       SamplingOptions sampling;
       sampling.seed = sample;
       DecodeRequest request;
       request.stop.max_tokens = 9;
       request.hash_logits = true;
-      const Answer answer = prompt.generate(Sampler(sampling, 64), request, sample == 2);
-      KvCache cache(*ops, runs.forward().plan(), KvMode::int8);
-      request.prompt = ids;
-      CHECK(runs.agree(answer, decode(runs.forward(), cache, Sampler(sampling, 64), request)));
+      const Sampler sampler(sampling, 64);
+      const Answer answer = decode(runs.forward(), prompt.fork(), sampler, request);
+      CHECK(answer.stats.prefilled + answer.stats.reused == 0);  // the prompt's, not an answer's
+      CHECK(runs.agree(answer,
+                       decode(runs.forward(), read_prompt(runs.forward(), ids), sampler, request)));
     }
-    CHECK(prompt.finish().warning.empty());
+    CHECK(count_use(runs.pool(), prompt.pool).empty());
+    if (prompt.pool.kind != MatchKind::whole) publish(runs.pool(), prompt);
   }
   CHECK(runs.pool().counts().hits == 2);  // one a prompt
   CHECK(runs.pooled(longer, 3).pool.kind == MatchKind::whole);
 }
 
-TEST_CASE("an answer of no tokens counts nothing") {
+TEST_CASE("an answer of no tokens needs no prompt") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
-  const std::vector<TokenId> prefix = random_ids(55, 10, 64);
-  runs.add(prefix);
-  CHECK(runs.pooled(prefix, 0).answer.tokens.empty());
-  CHECK(runs.pool().counts().lookups() == 0);
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
+  const std::vector<TokenId> ids = random_ids(55, 10, 64);
+  DecodeRequest request;
+  request.stop.max_tokens = 0;
+  const Answer answer =
+      decode(runs.forward(), unread_prompt(runs.forward(), ids), Sampler({}, 64), request);
+  CHECK(answer.tokens.empty());
+  CHECK(answer.stats.loops_run == 0);
 }
 
 TEST_CASE("prefixes in memory go on as a fresh run would, and know their model") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m), other = tiny(TinyModel::m2);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
-  PoolRuns others(other, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
+  PoolRuns others(other, *ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> prefix = random_ids(56, 21, 64);
-  PrefixCache held = PrefixCache::build(runs.forward(), KvMode::f16, prefix);
+  Prompt held = read_prompt(runs.forward(), prefix);
   SamplingOptions sampling;
   sampling.seed = 3;
   const Sampler sampler(sampling, 64);
   DecodeRequest request;
   request.stop.max_tokens = 8;
   request.hash_logits = true;
+  const PromptSource source{.shared = &held};
+  // Longer, the same, shorter, and one that leaves it on the way.
   for (const std::vector<TokenId>& prompt :
-       {prefix, joined(prefix, random_ids(57, 4, 64)), prefix}) {
-    request.prompt = prompt;
-    const Answer answer = held.generate(runs.forward(), sampler, request);
+       {joined(prefix, random_ids(57, 4, 64)), prefix, joined(std::span(prefix).first(9), {}),
+        joined(std::span(prefix).first(9), random_ids(57, 4, 64)), random_ids(58, 30, 64)}) {
+    const Answer answer =
+        decode(runs.forward(), read_prompt(runs.forward(), prompt, source), sampler, request);
     CHECK(runs.agree(answer, runs.plain(prompt, 8)));
-    CHECK(answer.stats.reused == 21);
+    CHECK(answer.stats.reused == std::min(shared_ids(prompt, prefix), std::ssize(prompt) - 1));
   }
-  request.prompt = prefix;
-  CHECK_THROWS_AS(held.generate(others.forward(), sampler, request), Error);
-  const std::vector<TokenId> foreign = random_ids(58, 30, 64);
-  request.prompt = foreign;
-  CHECK_THROWS_AS(held.generate(runs.forward(), sampler, request), Error);
+  CHECK_THROWS_AS(read_prompt(others.forward(), prefix, source), Error);
   // A pool opened for another model is refused, too.
-  request.prompt = prefix;
-  CHECK_THROWS_AS(
-      generate_with_pool(runs.forward(), KvMode::f16, sampler, request, {&others.pool()}), Error);
-  CHECK_THROWS_AS(PrefixCache::build(runs.forward(), KvMode::f16, {}), Error);
-  CHECK_THROWS_AS(PrefixCache::build(runs.forward(), KvMode::f16, random_ids(59, 65, 64)), Error);
+  CHECK_THROWS_AS(read_prompt(runs.forward(), prefix, {.pool = &others.pool()}), Error);
+  CHECK_THROWS_AS(read_prompt(runs.forward(), {}), Error);
+  CHECK_THROWS_AS(read_prompt(runs.forward(), random_ids(59, 65, 64)), Error);
 }
 
 }  // namespace

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "model/pool_runs.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop {
 namespace {
@@ -21,7 +21,7 @@ TEST_CASE("a flipped bit anywhere in an entry never changes an answer") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::int4, 1), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::int4, 1), folder.path());
   const std::vector<TokenId> prefix = random_ids(46, 18, 64);
   const std::vector<TokenId> longer = joined(prefix, random_ids(47, 2, 64));
   const std::vector<TokenId> shorter(prefix.begin(), prefix.begin() + 11);
@@ -51,11 +51,11 @@ TEST_CASE("a flipped bit anywhere in an entry never changes an answer") {
   CHECK(runs.pooled(prefix, 3).pool.kind == MatchKind::whole);
 }
 
-TEST_CASE("damage that is met while the answer streams shows each id once") {
+TEST_CASE("damage that is met while the prompt is read shows each id once") {
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> prefix = random_ids(48, 33, 64);
   const Answer plain = runs.plain(prefix, 12);
   runs.add(prefix);
@@ -63,7 +63,6 @@ TEST_CASE("damage that is met while the answer streams shows each id once") {
   content.back() = static_cast<char>(content.back() ^ 64);  // the last plane
   write_content(runs.path_of(prefix), content);
   DecodeRequest request;
-  request.prompt = prefix;
   request.stop.max_tokens = 12;
   request.hash_logits = true;
   std::vector<TokenId> streamed;
@@ -72,8 +71,8 @@ TEST_CASE("damage that is met while the answer streams shows each id once") {
   };
   SamplingOptions sampling;
   sampling.seed = 3;
-  const PooledAnswer answer = generate_with_pool(runs.forward(), KvMode::f16, Sampler(sampling, 64),
-                                                 request, {&runs.pool()});
+  const PooledAnswer answer =
+      answer_with_pool(runs.forward(), prefix, runs.pool(), Sampler(sampling, 64), request);
   CHECK(streamed == plain.tokens);
   CHECK(runs.agree(answer.answer, plain));
   CHECK(answer.pool.kind == MatchKind::miss);
@@ -108,11 +107,11 @@ TEST_CASE("U-04: damaged files give the plain answer, one warning and a miss; ot
       },
       [](const std::string& path, const std::string& good) {
         std::string newer = good;  // a file of a later program
-        newer.replace(newer.find("tinyloop snapshot 1"), 19, "tinyloop snapshot 2");
+        newer.replace(newer.find("tinyloop snapshot 2"), 19, "tinyloop snapshot 3");
         write_content(path, newer);
       }};
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
   runs.add(one);
   runs.add(two);
   const std::string path = runs.path_of(one), good = file_content(path);
@@ -139,7 +138,7 @@ TEST_CASE("a snapshot of another sequence under the right name is not believed")
   const auto ops = cpu();
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns runs(model, *ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns runs(model, *ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> mine = random_ids(51, 20, 64), theirs = random_ids(52, 20, 64);
   runs.add(theirs);
   std::filesystem::rename(runs.path_of(theirs), runs.path_of(mine));
@@ -147,14 +146,14 @@ TEST_CASE("a snapshot of another sequence under the right name is not believed")
   CHECK(runs.agree(answer.answer, runs.plain(mine, 6)));
   CHECK(answer.pool.reused == 0);
   // And one of another setting moved into this one's folder is not either.
-  PoolRuns other(model, *ops, setting_of(KvMode::f16, 2), folder.path());
+  PoolRuns other(model, *ops, setting_of(StorageMode::f16, 2), folder.path());
   other.add(mine);
   std::filesystem::copy_file(other.path_of(mine), runs.path_of(mine),
                              std::filesystem::copy_options::overwrite_existing);
   const PooledAnswer again = runs.pooled(mine, 6);
   CHECK(runs.agree(again.answer, runs.plain(mine, 6)));
   CHECK(again.pool.kind == MatchKind::miss);
-  CHECK(again.pool.warning.find("is not the entry that its name says") != std::string::npos);
+  CHECK(again.pool.warning.find("its content does not match its name") != std::string::npos);
 }
 
 }  // namespace

@@ -14,8 +14,8 @@
 namespace tinyloop {
 namespace {
 
-void add_resumable(PoolRuns& runs, KvMode kv, const std::vector<TokenId>& ids) {
-  register_prefixes(runs.forward(), kv, runs.pool(), {&ids, 1}, 5, true);
+void add_resumable(PoolRuns& runs, const std::vector<TokenId>& ids) {
+  register_prefixes(runs.forward(), runs.pool(), {&ids, 1}, 5, true);
 }
 
 TEST_CASE("U-11: entries of 4 and 15 loops serve 5 and 16; shorter, longer and equal prompts") {
@@ -23,7 +23,7 @@ TEST_CASE("U-11: entries of 4 and 15 loops serve 5 and 16; shorter, longer and e
   for (const TinyModel which :
        {TinyModel::m, TinyModel::odd, TinyModel::nanbeige, TinyModel::huginn}) {
     const Model model = tiny(which);
-    for (const KvMode kv : {KvMode::f16, KvMode::int4}) {
+    for (const StorageMode kv : {StorageMode::f16, StorageMode::int4}) {
       for (const std::int64_t window : {0, 9}) {
         const TemporaryFolder folder;
         const std::vector<TokenId> entry = random_ids(60, 37, model.config().vocab);
@@ -32,7 +32,7 @@ TEST_CASE("U-11: entries of 4 and 15 loops serve 5 and 16; shorter, longer and e
             joined(std::span(entry).first(21), random_ids(62, 4, model.config().vocab));
         for (const std::int32_t from : {4, 15}) {
           PoolRuns shallow(model, *ops, setting_of(kv, from, window), folder.path());
-          add_resumable(shallow, kv, entry);
+          add_resumable(shallow, entry);
           const std::string bytes = file_content(shallow.path_of(entry));
           for (const std::int32_t to : {from + 1, 16}) {
             CAPTURE(name_of(which));
@@ -70,11 +70,11 @@ TEST_CASE("the entry that saves most loops is taken") {
   const auto first = [&](std::size_t count) {
     return std::vector<TokenId>(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count));
   };
-  PoolRuns two(model, *ops, setting_of(KvMode::f16, 2), folder.path());
-  add_resumable(two, KvMode::f16, first(39));  // 78 loops
-  PoolRuns six(model, *ops, setting_of(KvMode::f16, 6), folder.path());
-  add_resumable(six, KvMode::f16, first(20));  // 120 loops
-  PoolRuns eight(model, *ops, setting_of(KvMode::f16, 8), folder.path());
+  PoolRuns two(model, *ops, setting_of(StorageMode::f16, 2), folder.path());
+  add_resumable(two, first(39));  // 78 loops
+  PoolRuns six(model, *ops, setting_of(StorageMode::f16, 6), folder.path());
+  add_resumable(six, first(20));  // 120 loops
+  PoolRuns eight(model, *ops, setting_of(StorageMode::f16, 8), folder.path());
   const PooledAnswer answer = eight.pooled(ids, 4);
   CHECK(eight.agree(answer.answer, eight.plain(ids, 4)));
   CHECK(answer.pool.loops == 6);
@@ -85,9 +85,9 @@ TEST_CASE("the entry that saves most loops is taken") {
   CHECK(plain.pool.loops == 8);
   // Entries without states are of no use to others, until they are registered with them.
   eight.add(first(38));
-  PoolRuns nine(model, *ops, setting_of(KvMode::f16, 9), folder.path());
+  PoolRuns nine(model, *ops, setting_of(StorageMode::f16, 9), folder.path());
   CHECK(nine.pooled(ids, 4).pool.loops == 6);
-  add_resumable(eight, KvMode::f16, first(38));
+  add_resumable(eight, first(38));
   const PooledAnswer warm = nine.pooled(ids, 4, true, true);  // and is added
   CHECK(nine.agree(warm.answer, nine.plain(ids, 4)));
   CHECK(warm.pool.loops == 8);
@@ -101,11 +101,11 @@ TEST_CASE("states of entries that extend each other are those of entries made al
   const std::vector<TokenId> whole = random_ids(64, 30, model.config().vocab);
   const std::vector<TokenId> part(whole.begin(), whole.begin() + 19);
   const TemporaryFolder together, alone;
-  PoolRuns a(model, *ops, setting_of(KvMode::f16, 3), together.path());
-  add_resumable(a, KvMode::f16, part);
-  add_resumable(a, KvMode::f16, whole);
-  PoolRuns b(model, *ops, setting_of(KvMode::f16, 3), alone.path());
-  add_resumable(b, KvMode::f16, whole);
+  PoolRuns a(model, *ops, setting_of(StorageMode::f16, 3), together.path());
+  add_resumable(a, part);
+  add_resumable(a, whole);
+  PoolRuns b(model, *ops, setting_of(StorageMode::f16, 3), alone.path());
+  add_resumable(b, whole);
   const auto one = Snapshot::open(a.path_of(whole)), other = Snapshot::open(b.path_of(whole));
   CHECK(same_bits(one->states(), other->states()));
   CHECK(same_bits(one->injected(), other->injected()));
@@ -116,11 +116,11 @@ TEST_CASE("damaged states are a miss with a warning") {
   GuardedOps ops;
   const Model model = tiny(TinyModel::m);
   const TemporaryFolder folder;
-  PoolRuns four(model, ops, setting_of(KvMode::f16, 4), folder.path());
+  PoolRuns four(model, ops, setting_of(StorageMode::f16, 4), folder.path());
   const std::vector<TokenId> ids = random_ids(65, 18, 64);
-  add_resumable(four, KvMode::f16, ids);
+  add_resumable(four, ids);
   const std::string path = four.path_of(ids), good = file_content(path);
-  PoolRuns six(model, ops, setting_of(KvMode::f16, 6), folder.path());
+  PoolRuns six(model, ops, setting_of(StorageMode::f16, 6), folder.path());
   const Answer plain = six.plain(ids, 3);
   for (std::size_t at = 0; at < good.size(); at += 97) {
     std::string bad = good;
@@ -143,14 +143,13 @@ TEST_CASE("what cannot be gone on with is refused") {
   const TemporaryFolder folder;
   const std::vector<TokenId> ids = random_ids(66, 5, 60);
   const Model relaxed = tiny(TinyModel::relaxed);
-  PoolRuns loops(relaxed, *ops, setting_of(KvMode::f16, 3), folder.path());
-  CHECK_THROWS_WITH_AS(add_resumable(loops, KvMode::f16, ids), doctest::Contains("alpha / loops"),
-                       Error);
+  PoolRuns loops(relaxed, *ops, setting_of(StorageMode::f16, 3), folder.path());
+  CHECK_THROWS_WITH_AS(add_resumable(loops, ids), doctest::Contains("alpha / loops"), Error);
   const Model model = tiny(TinyModel::m);
-  EngineSetting setting = setting_of(KvMode::f16, 3);
-  setting.stored_hidden = HiddenMode::h8;
+  EngineSetting setting = setting_of(StorageMode::f16, 3);
+  setting.storage = StorageMode::h8;
   PoolRuns stored(model, *ops, setting, folder.path());
-  CHECK_THROWS_WITH_AS(add_resumable(stored, KvMode::f16, ids), doctest::Contains("h8"), Error);
+  CHECK_THROWS_WITH_AS(add_resumable(stored, ids), doctest::Contains("h8"), Error);
 }
 
 }  // namespace

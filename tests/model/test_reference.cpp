@@ -55,7 +55,7 @@ void check_run(const GoldenCase& golden, const GoldenRun& run, const ModelConfig
   ReferenceOptions options;
   options.loops = golden.loops;
   options.initial_states = golden.initial_states;
-  options.kv_slots = golden.kv_slots;
+  options.shared_planes = golden.shared_planes;
   options.exit_threshold = golden.exit_threshold;
   if (golden.skip_compute) options.stops_from = prompt;
   // Attention is causal: one run over prompt and answer holds every greedy step.

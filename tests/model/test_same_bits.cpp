@@ -9,18 +9,19 @@
 
 #include "guarded_ops.h"
 #include "model/engine_runs.h"
-#include "tinyloop/schedule/prefill.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/prompt/prefill.h"
 
 namespace tinyloop {
 namespace {
 
 constexpr std::size_t kPrompt = 40, kLength = 46;
 
-constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
-constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
-                                 WeightType::q4};
+constexpr StorageMode kModes[] = {StorageMode::f32, StorageMode::f16, StorageMode::int8,
+                                  StorageMode::int4};
+constexpr WeightType kTypes[] = {WeightType::f32, WeightType::f16, WeightType::bf16,
+                                 WeightType::q8,  WeightType::q4,  WeightType::q4_1};
 
 std::vector<TinyModel> finite_models() {
   std::vector<TinyModel> models = all_tiny_models();
@@ -63,11 +64,11 @@ TEST_CASE("every kv mode, window and loop count gives the same bits for every ch
   for (const TinyModel which : {TinyModel::odd, TinyModel::huginn, TinyModel::nanbeige}) {
     const Model model = tiny(which, WeightType::f16);
     const std::vector<TokenId> ids = random_ids(8, kLength, model.config().vocab);
-    for (const KvMode kv : kModes) {
+    for (const StorageMode kv : kModes) {
       for (const std::int64_t window : {0, 1, 8, 15, 16, 17, 40}) {
         for (const std::int32_t loops : {1, 2, 3, 5, 8}) {
           EngineSetting setting;
-          setting.kv = kv;
+          setting.storage = kv;
           setting.window = window;
           setting.loops = loops;
           CAPTURE(model.path());
@@ -88,12 +89,12 @@ TEST_CASE("every kv mode, window and loop count gives the same bits for every ch
 TEST_CASE("a cached run equals one that starts anew for every token") {
   const auto ops = cpu("", 1);
   for (const TinyModel which : {TinyModel::m, TinyModel::huginn_llama, TinyModel::relaxed}) {
-    for (const KvMode kv : kModes) {
+    for (const StorageMode kv : kModes) {
       const Model model = tiny(which, WeightType::q8);
       const auto vocab = static_cast<std::size_t>(model.config().vocab);
       const std::vector<TokenId> ids = random_ids(9, 33, model.config().vocab);
       EngineSetting setting;
-      setting.kv = kv;
+      setting.storage = kv;
       setting.chunk = 64;
       const std::vector<float> cached = all_logits(model, *ops, setting, ids, 3);
       for (const std::size_t length : {1u, 2u, 15u, 16u, 17u, 31u, 32u, 33u}) {
@@ -124,7 +125,7 @@ TEST_CASE("rows of several sequences at different loops share a pass without a t
       for (std::int32_t lane = 0; lane < kLanes; ++lane) {
         ids.push_back(random_ids(20 + static_cast<std::uint64_t>(lane),
                                  static_cast<std::size_t>(3 + 9 * lane), model.config().vocab));
-        caches.emplace_back(*ops, plan, KvMode::f16);
+        caches.emplace_back(*ops, plan);
         const std::span<const TokenId> all = ids.back();
         prefill(forward, caches.back(), all.first(all.size() - 1), 0);
         caches.back().reserve(static_cast<std::int64_t>(all.size()));
@@ -169,7 +170,7 @@ TEST_CASE("positions of one sequence may stand at different loops in one pass") 
     const LoopPlan plan = make_loop_plan(model.config(), 4, 0);
     const std::vector<TokenId> ids = random_ids(11, 20, model.config().vocab);
     Forward forward(model, *ops, plan, InitialStates::parse("", model.config()), 32, 32);
-    KvCache cache(*ops, plan, KvMode::f16);
+    KvCache cache(*ops, plan);
     cache.reserve(20);
     std::vector<Row> rows;
     for (std::int32_t i = 0; i < 20; ++i) {
@@ -196,14 +197,14 @@ TEST_CASE("positions of one sequence may stand at different loops in one pass") 
 
 TEST_CASE("a fork and its original go on alone, also after a crop") {
   const auto ops = cpu("", 1);
-  for (const KvMode kv : kModes) {
+  for (const StorageMode kv : kModes) {
     for (const std::int64_t window : {0, 20}) {
       const Model model = tiny(TinyModel::m, WeightType::f32);
       const auto vocab = static_cast<std::size_t>(model.config().vocab);
-      const LoopPlan plan = make_loop_plan(model.config(), 0, window);
+      const LoopPlan plan = make_loop_plan(model.config(), 0, window, kv);
       Forward forward(model, *ops, plan, InitialStates::parse("", model.config()), 64, 64);
       const std::vector<TokenId> shared = random_ids(12, 37, 64);
-      KvCache original(*ops, plan, kv);
+      KvCache original(*ops, plan);
       prefill(forward, original, shared, 0);
       KvCache copy = original.fork();
       copy.crop(35);
@@ -215,7 +216,7 @@ TEST_CASE("a fork and its original go on alone, also after a crop") {
         const std::span<const float> logits = prefill(forward, cache, ids, 4);
         const std::vector<float> got(logits.begin(), logits.end());
         EngineSetting setting;
-        setting.kv = kv;
+        setting.storage = kv;
         setting.window = window;
         const std::vector<float> alone = all_logits(model, *ops, setting, ids, ids.size());
         return same_bits(got, std::span(alone).last(vocab));

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/model/model.h"
 #include "model/reference_model.h"
 #include "temporary_folder.h"
 #include "tiny_models.h"
+#include "tinyloop/model/model.h"
 
 namespace tinyloop {
 namespace {
@@ -68,7 +68,7 @@ TEST_CASE("tiny models: m is the model that CASES.md describes") {
   CHECK(config.heads == 2);
   CHECK(config.head_dim == 16);
   CHECK(config.core_layers == 2);
-  CHECK(config.greatest_loops == 16);
+  CHECK(config.max_loops == 16);
   CHECK(config.context == 64);
   CHECK(tiny_config(TinyModel::odd).head_dim == 24);
 }
@@ -81,7 +81,7 @@ TEST_CASE("tiny models: greedy streams are lively and every loop count has its o
     const ModelConfig config = tiny_config(which);
     const ReferenceWeights weights = tiny_weights(which);
     std::set<std::vector<TokenId>> streams;
-    const std::int32_t most = std::min(config.greatest_loops, 8);
+    const std::int32_t most = std::min(config.max_loops, 8);
     ReferenceOptions options;
     for (options.loops = 1; options.loops <= most; ++options.loops) {
       streams.insert(reference_greedy(config, weights, prompt, 24, options));

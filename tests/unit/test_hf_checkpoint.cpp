@@ -3,10 +3,10 @@
 // say. Which keys mean what is in test_hf_families, the values in test_import_hf.
 #include <doctest/doctest.h>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/model/model.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 #include "unit/hf_folder.h"
 
@@ -75,7 +75,7 @@ TEST_CASE("a Git LFS pointer is told as such") {
     hf_llama().write(folder.path());
     write_file(folder.file(name), kPointer);
     CHECK_ERROR(import_config(folder.path(), {}), data,
-                std::string(name) + ": is a Git LFS pointer in place of the file");
+                std::string(name) + ": is a Git LFS pointer, not the file itself");
     std::filesystem::remove(folder.file(name));
   }
   write_file(folder.file("config.json"), hf_llama().config());
@@ -111,18 +111,18 @@ TEST_CASE("a fault in config.json is named with its line and column") {
   refused("{\n\n  // why\n}", ":3:3: not valid JSON: JSON has no comments");
   refused("{\"a\": 1 /* why */}", ":1:9: not valid JSON: JSON has no comments");
   refused("{\"a\": 1 # why\n}", ":1:9: not valid JSON: JSON has no comments");
-  refused("{\"a\": 1,\n}", ":2:1: not valid JSON: nothing follows the comma before it");
-  refused("{\"a\": [1, ]}", ":1:11: not valid JSON: nothing follows the comma before it");
-  refused("", ":1:1: not valid JSON: the text ends too early");
-  refused("{\n", ":2:1: not valid JSON: the text ends too early");
-  refused("{}x", ":1:3: not valid JSON: this is out of place");
-  refused("{\"a\": 'b'}", ":1:7: not valid JSON: this is out of place");
-  refused("{\"a\":\xff}", ":1:6: not valid JSON: this is out of place");
+  refused("{\"a\": 1,\n}", ":2:1: not valid JSON: trailing comma");
+  refused("{\"a\": [1, ]}", ":1:11: not valid JSON: trailing comma");
+  refused("", ":1:1: not valid JSON: unexpected end of text");
+  refused("{\n", ":2:1: not valid JSON: unexpected end of text");
+  refused("{}x", ":1:3: not valid JSON: unexpected character");
+  refused("{\"a\": 'b'}", ":1:7: not valid JSON: unexpected character");
+  refused("{\"a\":\xff}", ":1:6: not valid JSON: unexpected character");
   refused(std::string("{}\n\0", 4), ":2:1: not valid JSON: a NUL byte");
   refused("{\"a\":\n [-1e999]}", ":2:3: not valid JSON: a number too large");
   refused(std::string(3'000'000, '['), ": is nested deeper than 100 levels");
-  refused("{\"rope_theta\": 1,\n\"rope_theta\": 2}", ": key \"rope_theta\" is there twice");
-  refused("{\"a\": [{\"\\u001b\": 1, \"\\u001b\": 1}]}", ": key \"\\u001b\" is there twice");
+  refused("{\"rope_theta\": 1,\n\"rope_theta\": 2}", ": duplicate key \"rope_theta\"");
+  refused("{\"a\": [{\"\\u001b\": 1, \"\\u001b\": 1}]}", ": duplicate key \"\\u001b\"");
 }
 
 TEST_CASE("beside an index a single file is what is read, and that is said") {
@@ -137,7 +137,7 @@ TEST_CASE("beside an index a single file is what is read, and that is said") {
   CHECK(both.fingerprint == alone.fingerprint);
   CHECK(both.warnings == std::vector<std::string>{
                              folder.file("hf") +
-                             ": model.safetensors is read, model.safetensors.index.json is not"});
+                             ": using model.safetensors, ignoring model.safetensors.index.json"});
 }
 
 }  // namespace

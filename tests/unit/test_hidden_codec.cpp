@@ -12,7 +12,7 @@
 namespace tinyloop {
 namespace {
 
-std::vector<float> coded(HiddenMode mode, std::vector<float> row) {
+std::vector<float> coded(StorageMode mode, std::vector<float> row) {
   std::vector<std::byte> record(hidden_record_bytes(mode, static_cast<std::int64_t>(row.size())),
                                 std::byte{0xff});
   encode_hidden(mode, row, record);
@@ -25,11 +25,11 @@ std::vector<float> coded(HiddenMode mode, std::vector<float> row) {
 }
 
 TEST_CASE("records have their stated size") {
-  CHECK(hidden_record_bytes(HiddenMode::h16, 33) == 68);
-  CHECK(hidden_record_bytes(HiddenMode::h16, 64) == 128);
-  CHECK(hidden_record_bytes(HiddenMode::h8, 33) == 2 * 36);
-  CHECK(hidden_record_bytes(HiddenMode::h8, 64) == 2 * 36);
-  CHECK(hidden_record_bytes(HiddenMode::h4, 64) == 2 * 20);
+  CHECK(hidden_record_bytes(StorageMode::h16, 33) == 68);
+  CHECK(hidden_record_bytes(StorageMode::h16, 64) == 128);
+  CHECK(hidden_record_bytes(StorageMode::h8, 33) == 2 * 36);
+  CHECK(hidden_record_bytes(StorageMode::h8, 64) == 2 * 36);
+  CHECK(hidden_record_bytes(StorageMode::h4, 64) == 2 * 20);
 }
 
 TEST_CASE("rounding errs by at most half a step of its group, and never across positions") {
@@ -39,18 +39,18 @@ TEST_CASE("rounding errs by at most half a step of its group, and never across p
       row.push_back(static_cast<float>(static_cast<std::int32_t>(philox(3, {i, 0, 0, 0})[0])) *
                     0x1p-29f * (i < 32 ? 1.0f : 100.0f));
     }
-    for (const HiddenMode mode : {HiddenMode::h8, HiddenMode::h4}) {
+    for (const StorageMode mode : {StorageMode::h8, StorageMode::h4}) {
       const std::vector<float> got = coded(mode, row);
       for (std::size_t i = 0; i < width; ++i) {
         float greatest = 0.0f;
         for (std::size_t j = i / 32 * 32; j < std::min(width, i / 32 * 32 + 32); ++j) {
           greatest = std::max(greatest, std::fabs(row[j]));
         }
-        const float step = greatest / (mode == HiddenMode::h8 ? 127.0f : 7.0f);
+        const float step = greatest / (mode == StorageMode::h8 ? 127.0f : 7.0f);
         CHECK(std::fabs(got[i] - row[i]) <= 0.5001f * step);
       }
     }
-    const std::vector<float> half = coded(HiddenMode::h16, row);
+    const std::vector<float> half = coded(StorageMode::h16, row);
     for (std::size_t i = 0; i < width; ++i) {
       CHECK(std::fabs(half[i] - row[i]) <= std::fabs(row[i]) * 0x1p-11f);
     }
@@ -58,11 +58,11 @@ TEST_CASE("rounding errs by at most half a step of its group, and never across p
 }
 
 TEST_CASE("whole steps are exact, zeros stay zeros, and what is not finite stays so") {
-  for (const HiddenMode mode : {HiddenMode::h16, HiddenMode::h8, HiddenMode::h4}) {
+  for (const StorageMode mode : {StorageMode::h16, StorageMode::h8, StorageMode::h4}) {
     std::vector<float> row(40);
     for (std::size_t i = 0; i < 15; ++i) row[i] = static_cast<float>(i) - 7.0f;
     const std::vector<float> got = coded(mode, row);
-    if (mode != HiddenMode::h8) CHECK(got == row);
+    if (mode != StorageMode::h8) CHECK(got == row);
     for (std::size_t i = 15; i < 40; ++i) CHECK(got[i] == 0.0f);
     // A small number does not become the greatest of its group where a step is too small to divide
     // by.

@@ -8,10 +8,10 @@
 #include <map>
 #include <set>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/model/model.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 #include "unit/hf_folder.h"
 
@@ -36,7 +36,7 @@ void check_vector(VectorView view, HfModel& source, const std::string& name) {
 }
 
 // The greatest error that a type may make: half a unit in the last place for floats, half a step
-// for groups of 32.
+// for groups of 32 in q8. Those of four bits are as good as their sum of squares.
 double bound_of(WeightType type, const std::vector<float>& row, std::size_t column) {
   const double value = std::fabs(static_cast<double>(row[column]));
   if (type == WeightType::f32) return 0.0;
@@ -47,8 +47,9 @@ double bound_of(WeightType type, const std::vector<float>& row, std::size_t colu
   for (std::size_t i = first; i < std::min(first + 32, row.size()); ++i) {
     greatest = std::max(greatest, std::fabs(static_cast<double>(row[i])));
   }
+  if (is_four_bits(type)) return 0.4 * greatest;
   // The f16 scale is off by at most 2^-11 of itself, or one step of f16 where it is rounded up.
-  return greatest / (type == WeightType::q8 ? 127 : 7) * 0.5 * (1 + 0x1p-9) + greatest * 0x1p-10;
+  return greatest / 127 * 0.5 * (1 + 0x1p-9) + greatest * 0x1p-10;
 }
 
 // Compares a matrix; returns the sums of squares of error and source.
@@ -75,6 +76,7 @@ std::pair<double, double> check_matrix(const WeightView& view, HfModel& source, 
     }
   }
   CHECK(good);
+  if (is_four_bits(type)) CHECK(errors < 0.12 * 0.12 * squares);
   bool filled = true;  // what lies beyond the last row is zero
   for (std::int64_t row = view.n; row < panels_of(view.n) * kPanel; ++row) {
     for (std::int64_t i = 0; i < view.k; ++i) {
@@ -96,8 +98,8 @@ TEST_CASE("Llama names: every value is in its place, for every type, with the er
   source.write(folder.file("hf"));
   const std::string out = folder.file("m.tinyloop");
   std::set<std::string> fingerprints;
-  for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
+                                WeightType::q4, WeightType::q4_1}) {
     CAPTURE(name_of(type));
     ImportOptions options;
     options.type = type;
@@ -110,7 +112,7 @@ TEST_CASE("Llama names: every value is in its place, for every type, with the er
     CHECK(report.source_bytes ==
           4 * (2 * 19 * 20 + 20 + 3 * (48 * 20 + 20 * 24 + 3 * 36 * 20 + 40)));
 
-    const WeightType ends = type == WeightType::q4 ? WeightType::q8 : type;
+    const WeightType ends = is_four_bits(type) ? WeightType::q8 : type;
     std::map<std::string, std::pair<double, double>> sums;
     const auto check = [&](const char* tensor_class, const WeightView& view, WeightType stored,
                            const std::vector<std::string>& parts) {
@@ -147,7 +149,7 @@ TEST_CASE("Llama names: every value is in its place, for every type, with the er
                                                                    : 3 * 3 * 36 * 20));
     }
   }
-  CHECK(fingerprints.size() == 5);
+  CHECK(fingerprints.size() == 6);
 }
 
 TEST_CASE("the greatest error is that of the worst value") {
@@ -378,16 +380,16 @@ TEST_CASE("weights that do not fit are refused by name and leave nothing") {
       {"tensor " + down + " is missing", WeightType::f32, [&](HfModel& m) { m.remove(down); }},
       {"tensor lm_head.weight is missing", WeightType::f32,
        [&](HfModel& m) { m.remove("lm_head.weight"); }},
-      {"tensor model.layers.3.mlp.down_proj.weight: a model of family llama has no place for it "
+      {"tensor model.layers.3.mlp.down_proj.weight: a model of family llama has no such tensor "
        "(the configuration has 3 layers)",
        WeightType::f32,
        [&](HfModel& m) {
          m.tensor("model.layers.3.mlp.down_proj.weight").shape = {20, 36};
        }},
-      {"tensor model.layers.0.self_attn.q_proj.bias: a model of family llama has no place",
+      {"tensor model.layers.0.self_attn.q_proj.bias: a model of family llama has no such tensor",
        WeightType::f32,
        [&](HfModel& m) { m.tensor("model.layers.0.self_attn.q_proj.bias").shape = {24}; }},
-      {"tensor " + down + ": its shape is [36, 20], the configuration needs [20, 36]",
+      {"tensor " + down + ": its shape is [36, 20], but the configuration needs [20, 36]",
        WeightType::f32,
        [&](HfModel& m) {
          m.tensor(down).shape = {36, 20};
@@ -410,8 +412,10 @@ TEST_CASE("weights that do not fit are refused by name and leave nothing") {
        set(down, 1, std::numeric_limits<float>::max())},
       {"tensor " + down + ": value 8400000 at element 1 is too large for q8", WeightType::q8,
        set(down, 1, 8.4e6f)},
-      {"tensor " + down + ": value 460000 at element 1 is too large for q4", WeightType::q4,
-       set(down, 1, 4.6e5f)},
+      {"tensor " + down + ": value 3700000 at element 1 is too large for q4", WeightType::q4,
+       set(down, 1, 3.7e6f)},
+      {"tensor " + down + ": value -65520 at element 1 is too large for q4_1", WeightType::q4_1,
+       set(down, 1, -65520.0f)},
   };
   write_file(folder.file("m.tinyloop"), "old");
   for (const Case& example : cases) {
@@ -468,7 +472,7 @@ TEST_CASE("a full disk, a stopped run or a place that cannot be written leave no
               "no/m.tinyloop: No such file");
   CHECK_ERROR(import_checkpoint(folder.file("hf"), folder.path(), {}), io, "Is a directory");
   CHECK_ERROR(import_checkpoint(folder.file("hf"), folder.file("hf/model.safetensors"), {}), usage,
-              "one of the files to convert");
+              "the output is also an input");
   CHECK(entries_in(folder.path()) == 2);
   CHECK(entries_in(folder.file("hf")) == 2);
 }

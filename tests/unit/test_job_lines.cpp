@@ -63,12 +63,12 @@ TEST_CASE("objects: keys of jobs") {
             "priority: number has too many digits"},
            {"{\"present\":[[true]],\"tokens\":[1]}", "present[0]: an array is not allowed here"},
            {"{\"segments\":[{\"id\":1,\"tokens\":[1]}]}", "segments[0].id: not a string"},
-           {"{\"segments\":[{\"id\":\"a\",\"id\":\"b\"}]}", "segments[0].id: is there twice"},
+           {"{\"segments\":[{\"id\":\"a\",\"id\":\"b\"}]}", "segments[0].id: duplicate key"},
            {"{\"segments\":[{\"id\":\"a\",\"tokens\":1}]}", "segments[0].tokens: not an array"},
            {"{\"segments\":[{\"id\":[1]}]}", "segments[0].id: an array is not allowed here"},
            {"{\"segments\":{}}", "segments: an object is not allowed here"},
            {"{\"temperature\":1,\"tokens\":[1]}",
-            "key 'temperature' is not a job's own: all lanes share it; give --temperature"},
+            "key 'temperature' cannot be set per job: all lanes share it; use --temperature"},
            {"{}", "key 'tokens' is missing"}}) {
     CHECK(json_error(text, kJobs) == "f:3: " + error);
     CHECK(!json_error(text, kPlain).empty());

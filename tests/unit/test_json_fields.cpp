@@ -11,8 +11,7 @@ namespace tinyloop {
 namespace {
 
 TEST_CASE("fields come in order and to the byte") {
-  const std::string text =
-      R"( {"b" : [1, {"x":"}],"}] , "a\n":"q\"\\", "c":1.50e2 ,"d":{} } )";
+  const std::string text = R"( {"b" : [1, {"x":"}],"}] , "a\n":"q\"\\", "c":1.50e2 ,"d":{} } )";
   const std::vector<JsonField> fields = split_json_object(text, "it");
   REQUIRE(fields.size() == 4);
   CHECK(fields[0].name == "b");
@@ -27,10 +26,10 @@ TEST_CASE("fields come in order and to the byte") {
 
 TEST_CASE("what is no object, or has a name twice, is refused with its place") {
   CHECK_THROWS_WITH(split_json_object("{\"a\":1,}", "it:3"), "it:3:8: is not JSON");
-  CHECK_THROWS_WITH(split_json_object("[1]", "it:3"), "it:3:1: a JSON object is needed");
+  CHECK_THROWS_WITH(split_json_object("[1]", "it:3"), "it:3:1: expected a JSON object");
   CHECK_THROWS_WITH(split_json_object("", "it:3"), "it:3:1: is not JSON");
   CHECK_THROWS_WITH(split_json_object("{\"a\":1,\"\\u0061\":2}", "it:3"),
-                    "it:3: key 'a' is there twice");
+                    "it:3: duplicate key 'a'");
   CHECK_THROWS_WITH(split_json_object(std::string("{}\0x", 4), "it:3"), "it:3:3: NUL byte");
   CHECK_THROWS_AS(split_json_object("{\"a\":\"\xff\"}", "it:3"), Error);
 }

@@ -19,13 +19,14 @@
 namespace tinyloop {
 namespace {
 
-LoopPlan plan_with(std::int64_t window) {
+LoopPlan plan_with(std::int64_t window, StorageMode storage = StorageMode::f16) {
   LoopPlan plan;
   plan.loops = 3;
   plan.core_layers = 2;
   plan.kv_heads = 2;
   plan.head_dim = 16;
   plan.window = window;
+  plan.storage = storage;
   return plan;
 }
 
@@ -61,7 +62,7 @@ TEST_CASE(
 
 TEST_CASE("a cache without a window keeps every position, whole blocks at a time") {
   const auto ops = make_ops("cpu", {"", 1});
-  KvCache cache(*ops, plan_with(0), KvMode::f16);
+  KvCache cache(*ops, plan_with(0));
   CHECK(cache.bytes() == 0);
   cache.reserve(1);
   CHECK(held(cache) == 16);
@@ -78,7 +79,7 @@ TEST_CASE("a window bounds the memory by window + chunk + one tile") {
   const auto ops = make_ops("cpu", {"", 1});
   for (const std::int64_t window : {1, 15, 16, 17, 40}) {
     for (const std::int64_t chunk : {1, 7, 16, 33}) {
-      KvCache cache(*ops, plan_with(window), KvMode::int8);
+      KvCache cache(*ops, plan_with(window, StorageMode::int8));
       for (std::int64_t end = chunk; end < 300; end += chunk) {
         cache.reserve(end);
         CHECK(held(cache) * 16 <= window + chunk + 2 * 16);
@@ -91,7 +92,7 @@ TEST_CASE("a window bounds the memory by window + chunk + one tile") {
 
 TEST_CASE("crop forgets positions and refuses what a window has dropped") {
   const auto ops = make_ops("cpu", {"", 1});
-  KvCache cache(*ops, plan_with(20), KvMode::f16);
+  KvCache cache(*ops, plan_with(20));
   cache.reserve(100);
   cache.commit(100);
   cache.reserve(101);  // drops what position 100 cannot see
@@ -108,7 +109,7 @@ TEST_CASE("crop forgets positions and refuses what a window has dropped") {
 TEST_CASE("a fork shares the full tiles and owns the rest") {
   const auto ops = make_ops("cpu", {"", 1});
   for (const std::int64_t length : {1, 16, 17, 255, 256, 300}) {
-    KvCache cache(*ops, plan_with(0), KvMode::f16);
+    KvCache cache(*ops, plan_with(0));
     cache.reserve(length);
     cache.commit(length);
     KvCache copy = cache.fork();
@@ -132,11 +133,12 @@ TEST_CASE("a fork shares the full tiles and owns the rest") {
   }
 }
 
-constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
+constexpr StorageMode kModes[] = {StorageMode::f32, StorageMode::f16, StorageMode::int8,
+                                  StorageMode::int4};
 
 // A cache of `length` positions whose K and V are different in every plane.
-KvCache filled(Ops& ops, const LoopPlan& plan, KvMode mode, std::int64_t length) {
-  KvCache cache(ops, plan, mode);
+KvCache filled(Ops& ops, const LoopPlan& plan, std::int64_t length) {
+  KvCache cache(ops, plan);
   cache.reserve(length);
   const std::int64_t width = std::int64_t{plan.kv_heads} * plan.head_dim;
   const KvSegments segments = cache.segments();
@@ -191,7 +193,7 @@ TEST_CASE("a stored number is as near to the one given as the manual says") {
   for (const std::int32_t head_dim : {16, 24, 64}) {
     plan.head_dim = head_dim;
     const auto width = static_cast<std::size_t>(head_dim);
-    for (const KvMode mode : {KvMode::f16, KvMode::int8, KvMode::int4}) {
+    for (const StorageMode mode : {StorageMode::f16, StorageMode::int8, StorageMode::int4}) {
       double worst = 0.0;  // in shares of the bound
       int beyond = 0;
       for (std::uint32_t round = 0; round < 100; ++round) {
@@ -201,7 +203,8 @@ TEST_CASE("a stored number is as near to the one given as the manual says") {
           given[i] = std::ldexp(static_cast<float>(static_cast<std::int32_t>(word[0])),
                                 static_cast<int>(round % 40) - 56);
         }
-        KvCache cache(*ops, plan, mode);
+        plan.storage = mode;
+        KvCache cache(*ops, plan);
         cache.reserve(1);
         DeviceBuffer buffer(*ops, given.size() * sizeof(float));
         ops->upload(buffer.ptr(), given.data(), given.size() * sizeof(float));
@@ -219,9 +222,10 @@ TEST_CASE("a stored number is as near to the one given as the manual says") {
           }
           for (std::size_t i = 0; i < width; ++i) {
             const double x = given[half + i];
-            const double bound = mode == KvMode::f16    ? std::max(std::fabs(x) * 0x1p-11, 0x1p-25)
-                                 : mode == KvMode::int8 ? greatest / 254.0 * 1.0001
-                                                        : greatest / 14.0 * 1.0001;
+            const double bound = mode == StorageMode::f16
+                                     ? std::max(std::fabs(x) * 0x1p-11, 0x1p-25)
+                                 : mode == StorageMode::int8 ? greatest / 254.0 * 1.0001
+                                                             : greatest / 14.0 * 1.0001;
             const float got = stored_number(cache.geometry(), tile, half > 0, i);
             const double error = std::fabs(got - x);
             if (!(error <= bound)) ++beyond;
@@ -241,10 +245,11 @@ TEST_CASE(
   for (const std::int32_t head_dim : {16, 24, 40}) {
     LoopPlan plan = plan_with(0);
     plan.head_dim = head_dim;
-    for (const KvMode mode : kModes) {
+    for (const StorageMode mode : kModes) {
+      plan.storage = mode;
       for (const std::int64_t position : {0, 3, 8, 15, 16, 25}) {
         // All positions of plane 1 are copied to plane 4 but one: then that one too.
-        KvCache cache = filled(*ops, plan, mode, 32);
+        KvCache cache = filled(*ops, plan, 32);
         const KvSegments segments = cache.segments();
         const std::vector<std::byte> source = plane_of(cache, 1), before = plane_of(cache, 4);
         std::vector<KvCopy> others;
@@ -259,7 +264,7 @@ TEST_CASE(
         CHECK(plane_of(cache, 4) == source);
         CHECK(plane_of(cache, 1) == source);
         for (const std::int32_t plane : {0, 2, 3, 5}) {
-          CHECK(plane_of(cache, plane) == plane_of(filled(*ops, plan, mode, 32), plane));
+          CHECK(plane_of(cache, plane) == plane_of(filled(*ops, plan, 32), plane));
         }
       }
     }
@@ -271,9 +276,10 @@ TEST_CASE("shared loops keep what the last loop of each slot wrote") {
   LoopPlan plan = plan_with(0);
   plan.loops = 5;
   plan.prelude_layers = plan.coda_layers = 1;
-  for (const KvMode mode : kModes) {
+  for (const StorageMode mode : kModes) {
+    plan.storage = mode;
     for (const std::int64_t length : {1, 16, 37, 300}) {
-      const KvCache cache = filled(*ops, plan, mode, length);
+      const KvCache cache = filled(*ops, plan, length);
       for (std::int32_t slots = 1; slots <= 5; ++slots) {
         const KvCache slim = cache.share_loops(slots);
         CHECK(slim.length() == length);
@@ -295,9 +301,9 @@ TEST_CASE("shared loops keep what the last loop of each slot wrote") {
 
 TEST_CASE("a plane goes out of one cache and into another") {
   const auto ops = make_ops("cpu", {"", 1});
-  for (const KvMode mode : kModes) {
-    const KvCache cache = filled(*ops, plan_with(0), mode, 300);
-    KvCache other(*ops, plan_with(0), mode);
+  for (const StorageMode mode : kModes) {
+    const KvCache cache = filled(*ops, plan_with(0, mode), 300);
+    KvCache other(*ops, plan_with(0, mode));
     other.reserve(300);
     for (std::int32_t plane = 0; plane < cache.planes(); ++plane) {
       other.write_plane(plane, cache.snapshot_shape(), plane_of(cache, plane));

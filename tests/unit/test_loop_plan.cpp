@@ -20,7 +20,7 @@ ModelConfig config_of(std::int32_t prelude, std::int32_t core, std::int32_t coda
   config.kv_heads = 3;
   config.head_dim = 24;
   config.default_loops = 4;
-  config.greatest_loops = 16;
+  config.max_loops = 16;
   return config;
 }
 
@@ -60,12 +60,12 @@ TEST_CASE("the plan takes over the model's shape, the window and the default") {
 
 TEST_CASE("impossible loops and windows are refused") {
   const ModelConfig config = config_of(0, 3, 0);
-  CHECK_ERROR(make_loop_plan(config, 17, 0), usage, "17 loops: this model can do 1 to 16");
+  CHECK_ERROR(make_loop_plan(config, 17, 0), usage, "17 loops: this model supports 1 to 16");
   CHECK_ERROR(make_loop_plan(config, -1, 0), usage, "-1 loops");
   CHECK_ERROR(make_loop_plan(config, 0, -1), usage, "window of -1 is negative");
   ModelConfig plain = config_of(0, 3, 0);
   plain.family = "llama";
-  plain.default_loops = plain.greatest_loops = 1;
+  plain.default_loops = plain.max_loops = 1;
   CHECK(make_loop_plan(plain, 1, 0).loops == 1);
   CHECK_ERROR(make_loop_plan(plain, 2, 0), usage, "`loop_layers`");
 }

@@ -6,10 +6,10 @@
 #include <functional>
 #include <map>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/model/model.h"
 #include "tinyloop/model/model_writer.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 
 namespace tinyloop {
@@ -28,7 +28,7 @@ ModelConfig small_config() {
   config.context = 64;
   config.prelude_layers = config.core_layers = config.coda_layers = 1;
   config.default_loops = config.trained_loops = 2;
-  config.greatest_loops = 8;
+  config.max_loops = 8;
   config.block = BlockKind::sandwich_post;
   config.qk_bias = config.qk_norm = true;
   config.injection = Injection::concat;
@@ -84,20 +84,23 @@ void check_matrix(const WeightView& view, const std::string& name, WeightType ty
   CHECK(reinterpret_cast<std::uintptr_t>(view.data.data()) % 64 == 0);
   CHECK(view.data.size() == packed_data_bytes(type, n, k));
   CHECK(view.scales.size() == packed_scale_bytes(type, n, k));
-  // Of values below 1: f16 has 11 bits, bf16 has 8, a group of q8 or q4 has steps of at most 1/127
-  // and 1/7.
-  const std::map<WeightType, float> bounds = {{WeightType::f32, 0.0f},
-                                              {WeightType::f16, 0x1p-12f},
-                                              {WeightType::bf16, 0x1p-9f},
-                                              {WeightType::q8, 0.501f / 127},
-                                              {WeightType::q4, 0.501f / 7}};
+  // Of values below 1: f16 has 11 bits, bf16 has 8, a group of q8 has steps of at most 1/127; those
+  // of four bits are as good as their sum of squares.
+  const std::map<WeightType, float> bounds = {
+      {WeightType::f32, 0.0f},        {WeightType::f16, 0x1p-12f}, {WeightType::bf16, 0x1p-9f},
+      {WeightType::q8, 0.501f / 127}, {WeightType::q4, 0.35f},     {WeightType::q4_1, 0.35f}};
   float worst = 0.0f;
+  double errors = 0.0, squares = 0.0;
   for (std::int64_t row = 0; row < n; ++row) {
     for (std::int64_t i = 0; i < k; ++i) {
       const float stored = unpack_value(type, k, view.data, view.scales, row, i);
-      worst = std::max(worst, std::fabs(stored - value_of(name, row, i)));
+      const float error = std::fabs(stored - value_of(name, row, i));
+      worst = std::max(worst, error);
+      errors += static_cast<double>(error) * static_cast<double>(error);
+      squares += std::pow(static_cast<double>(value_of(name, row, i)), 2);
     }
   }
+  CHECK(errors < 0.12 * 0.12 * squares);
   CHECK(worst <= bounds.at(type));
   CHECK((type == WeightType::f32) == (worst == 0.0f));
 }
@@ -115,8 +118,8 @@ TEST_CASE("a model of each weight type comes back as it was written") {
   const TemporaryFolder folder;
   const std::string path = folder.file("m.tinyloop");
   const ModelConfig config = small_config();
-  for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
+                                WeightType::q4, WeightType::q4_1}) {
     CAPTURE(name_of(type));
     const std::string fingerprint = write_model(path, config, type);
     const Model model = Model::open(path);
@@ -188,7 +191,30 @@ TEST_CASE("the fingerprint tells configurations, weights and types apart") {
   CHECK(write_model(folder.file("m"), config, WeightType::f16) != base);
 }
 
-TEST_CASE("no file that differs in one byte, or is cut short, passes") {
+TEST_CASE("a file of the former q4 is refused by that name") {
+  const TemporaryFolder folder;
+  write_model(folder.file("m"), small_config(), WeightType::q4);
+  const std::string now = read_file(folder.file("m"));
+  std::uint64_t size = 0;
+  std::memcpy(&size, now.data(), 8);
+  std::string header = now.substr(8, size);
+  // Matrices of the former one had a dimension more.
+  const std::string shape = "4,64]", former = "4,16,4]";
+  for (std::size_t at = 0; (at = header.find(shape, at)) != std::string::npos;) {
+    header.replace(at, shape.size(), former);
+  }
+  REQUIRE(header.find(former) != std::string::npos);
+  header.resize((header.size() + 63) / 64 * 64, ' ');
+  const std::uint64_t other_size = header.size();
+  std::string other(8, '\0');
+  std::memcpy(other.data(), &other_size, 8);
+  write_file(folder.file("former"), other + header + now.substr(8 + size));
+  CHECK_ERROR(Model::open(folder.file("former")), data,
+              "tensor embedding: is of the former type q4");
+}
+
+void check_damage(WeightType type) {
+  CAPTURE(name_of(type));
   const TemporaryFolder folder;
   const std::string path = folder.file("m"), other = folder.file("other");
   ModelConfig config = small_config();
@@ -196,7 +222,7 @@ TEST_CASE("no file that differs in one byte, or is cut short, passes") {
   config.ffn = 2;
   config.prelude_layers = config.coda_layers = 0;
   config.end_ids = {1};
-  write_model(path, config, WeightType::q4);
+  write_model(path, config, type);
   const std::string good = read_file(path);
   const auto passes = [&](const std::string& bytes) {
     write_file(other, bytes);
@@ -233,6 +259,11 @@ TEST_CASE("no file that differs in one byte, or is cut short, passes") {
   }
   CHECK_FALSE(passes(good.substr(0, good.size() - 1)));
   CHECK_FALSE(passes(good + '\0'));
+}
+
+TEST_CASE("no file that differs in one byte, or is cut short, passes") {
+  check_damage(WeightType::q4);
+  check_damage(WeightType::q4_1);
 }
 
 // A file of the right form whose plan or metadata was changed; the data are zeros and the
@@ -300,21 +331,22 @@ TEST_CASE("what does not fit the configuration is refused by name") {
       {"tensor layers.1.down is missing",
        [&](Plans& p, Metadata&) { plan(p, "layers.1.down").name = "layers.1.dawn"; }},
       {"tensor head.scales is missing", [](Plans& p, Metadata&) { p.pop_back(); }},
-      {"tensor more: the configuration has no place for it",
+      {"tensor more: not part of the configuration",
        [](Plans& p, Metadata&) {
          p.push_back({"more", TensorType::f32, {1}});
        }},
-      {"tensor final_norm: type F16 is not one it may have",
+      {"tensor final_norm: type F16 is not allowed",
        [&](Plans& p, Metadata&) { plan(p, "final_norm").type = TensorType::f16; }},
-      {"tensor exit_gate: type BF16 is not one it may have",
+      {"tensor exit_gate: type BF16 is not allowed",
        [&](Plans& p, Metadata&) { plan(p, "exit_gate").type = TensorType::bf16; }},
-      {"tensor adapter: type I32 is not one it may have",
+      {"tensor adapter: type I32 is not allowed",
        [&](Plans& p, Metadata&) { plan(p, "adapter").type = TensorType::i32; }},
-      {"tensor head.scales: is BF16 [2, 1, 16], the configuration needs F16 [2, 1, 16]",
+      {"tensor head.scales: is BF16 [2, 1, 16], but the configuration needs F16 [2, 1, 16]",
        [&](Plans& p, Metadata&) { plan(p, "head.scales").type = TensorType::bf16; }},
-      {"tensor layers.0.qkv: is I8 [2, 2, 8, 16, 4], the configuration needs I8 [2, 1, 8, 16, 4]",
+      {"tensor layers.0.qkv: is I8 [2, 2, 8, 16, 4], but the configuration needs I8 [2, 1, 8, 16, "
+       "4]",
        [&](Plans& p, Metadata&) { plan(p, "layers.0.qkv").shape[1] = 2; }},
-      {"tensor layers.0.norm1: is F32 [11], the configuration needs F32 [10]",
+      {"tensor layers.0.norm1: is F32 [11], but the configuration needs F32 [10]",
        [&](Plans& p, Metadata&) { plan(p, "layers.0.norm1").shape = {11}; }},
       {"is out of order", [&](Plans& p, Metadata&) { std::swap(p[2], p[3]); }},
   };

@@ -26,7 +26,7 @@ ModelConfig ouro() {
   config.core_layers = 3;
   config.default_loops = 4;
   config.trained_loops = 4;
-  config.greatest_loops = 64;
+  config.max_loops = 64;
   config.block = BlockKind::sandwich_out;
   config.loop_norm = true;
   config.final_norm = false;
@@ -142,10 +142,10 @@ TEST_CASE("each key must be there, once known, and of its type") {
     CHECK_ERROR(config_from_json(replaced(kOuroJson, quoted, "\"other\":"), "it"), data,
                 "it: configuration: key '" + std::string(key) + "' is missing");
     CHECK_ERROR(config_from_json(replaced(kOuroJson, quoted, quoted + "{},\"other\":"), "it"), data,
-                "the value of '" + std::string(key) + "' is wrong");
+                "the value of '" + std::string(key) + "' is invalid");
   }
   CHECK_ERROR(config_from_json(replaced(kOuroJson, "{", "{\"other\":1,"), "it"), data,
-              "key \"other\" is not known");
+              "unknown key \"other\"");
   const std::pair<const char*, const char*> wrong[] = {
       {"\"vocab\":256", "\"vocab\":256.0"},
       {"\"vocab\":256", "\"vocab\":\"256\""},
@@ -164,7 +164,7 @@ TEST_CASE("each key must be there, once known, and of its type") {
   };
   for (const auto& [from, to] : wrong) {
     CAPTURE(to);
-    CHECK_ERROR(config_from_json(replaced(kOuroJson, from, to), "it"), data, "is wrong");
+    CHECK_ERROR(config_from_json(replaced(kOuroJson, from, to), "it"), data, "is invalid");
   }
   for (const std::string& text :
        {std::string(), std::string("{"), std::string("[]"), std::string("1"),
@@ -208,7 +208,7 @@ TEST_CASE("what cannot be run is refused, naming the field") {
       {[](ModelConfig& c) { c.default_loops = 0; }, "default_loops is 0"},
       {[](ModelConfig& c) { c.default_loops = 65; }, "default_loops is 65: it must be 1 to 64"},
       {[](ModelConfig& c) { c.trained_loops = 65; }, "trained_loops is 65"},
-      {[](ModelConfig& c) { c.greatest_loops = 5000; }, "greatest_loops is 5000"},
+      {[](ModelConfig& c) { c.max_loops = 5000; }, "greatest_loops is 5000"},
       {[](ModelConfig& c) { c.norm_eps = 0.0; }, "norm_eps is 0"},
       {[&](ModelConfig& c) { c.norm_eps = nan; }, "norm_eps is nan"},
       {[](ModelConfig& c) { c.rope_theta = -1.0; }, "rope_theta is -1"},

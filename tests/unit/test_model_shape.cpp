@@ -45,7 +45,7 @@ TEST_CASE("a shape says what the keys say, the rest has defaults") {
   CHECK(few.head_dim == 10);
   CHECK(few.default_loops == 1);
   CHECK(few.layers() == 3);
-  CHECK(few.greatest_loops > 1);
+  CHECK(few.max_loops > 1);
 }
 
 TEST_CASE("a wrong shape is refused and the key is named") {

@@ -3,9 +3,9 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/npy_file.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 
 namespace tinyloop {
@@ -85,7 +85,7 @@ TEST_CASE("an array in Fortran order holds the same elements at the same places"
   CHECK(parse(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (0, 5), }", "")).shape ==
         std::vector<std::int64_t>{0, 5});
   CHECK_ERROR(parse(npy("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 2), }", "abc")), data,
-              "not what its shape says");
+              "does not match its shape");
 }
 
 TEST_CASE("what is not such an array is refused by name") {
@@ -93,7 +93,7 @@ TEST_CASE("what is not such an array is refused by name") {
   for (std::size_t length = 0; length < good.size(); ++length) {
     CHECK_ERROR(parse(good.substr(0, length)), data, "it: ");
   }
-  CHECK_ERROR(parse(good + "d"), data, "not what its shape says");
+  CHECK_ERROR(parse(good + "d"), data, "does not match its shape");
   CHECK_ERROR(parse("PK\3\4 a zip file"), data, "not a .npy file");
   CHECK_ERROR(parse(npy("{}", "", 4)), data, "version 4");
   const auto dict = [](std::string_view text) { return npy(std::string(text), "abc"); };
@@ -107,17 +107,16 @@ TEST_CASE("what is not such an array is refused by name") {
         "{'descr': '|u1', 'fortran_order': False, 'shape': (3,), 'more': 1}",
         "{'descr': '|u1', 'fortran_order': False, 'shape': (3,)} x", "{'descr': '|u1"}) {
     CAPTURE(text);
-    CHECK_ERROR(parse(dict(text)), data, "not what NumPy writes");
+    CHECK_ERROR(parse(dict(text)), data, "malformed .npy header");
   }
   for (const std::string type : {">f4", ">i4", ">u4", "|O", "<f2", "<f8", "<u8", "|i1"}) {
-    CHECK_ERROR(
-        parse(dict("{'descr': '" + type + "', 'fortran_order': False, 'shape': (3,)}")), data,
-        "it: holds type \"" + type + "\"; little-endian");
+    CHECK_ERROR(parse(dict("{'descr': '" + type + "', 'fortran_order': False, 'shape': (3,)}")),
+                data, "it: has type \"" + type + "\"; supported are little-endian");
   }
   // 2^32 * 2^32 elements are 0 modulo 2^64.
   CHECK_ERROR(
       parse(npy("{'descr': '|u1', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", "")),
-      data, "not what its shape says");
+      data, "does not match its shape");
 }
 
 TEST_CASE("written arrays have exactly the bytes that NumPy would read") {

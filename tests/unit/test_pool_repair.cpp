@@ -45,11 +45,9 @@ Ids entry_ids(TokenId number) {
 }
 
 EntryKey publish(PrefixPool& pool, const Ids& ids) {
-  static const std::vector<float> last(8, 0.5f);
   SnapshotContent content;
   content.shape = {2, 1, 0, (kLength + 15) / 16, 64};
   content.ids = ids;
-  content.last = last;
   content.prefill_ms = 1.0;
   content.read_plane = [](std::int32_t, std::span<std::byte> to) {
     std::memset(to.data(), 7, to.size());
@@ -256,7 +254,8 @@ TEST_CASE("a folder of somebody else's is no pool, and nothing is written into i
 
 TEST_CASE("files of somebody else's with a pool's names stay what they are") {
   for (const std::string name : {"pool.json", "uses.log", "uses.sum"}) {
-    for (const std::string text : {R"({"name":"my app","workers":8})", "not json at all", "[1,2]"}) {
+    for (const std::string text :
+         {R"({"name":"my app","workers":8})", "not json at all", "[1,2]"}) {
       const TemporaryFolder folder;
       std::ofstream(folder.file(name)) << text;
       std::ofstream(folder.file("main.c")) << "int main;";

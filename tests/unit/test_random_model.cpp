@@ -23,7 +23,7 @@ ModelConfig odd_config() {
   config.head_dim = 4;
   config.context = 64;
   config.prelude_layers = config.core_layers = config.coda_layers = 1;
-  config.greatest_loops = 8;
+  config.max_loops = 8;
   config.block = BlockKind::sandwich_post;
   config.qk_bias = config.qk_norm = true;
   config.injection = Injection::concat;
@@ -88,8 +88,8 @@ bool same(const Model& a, const Model& b) {
 
 TEST_CASE("a random model has every tensor that its configuration asks for") {
   const ModelConfig c = odd_config();
-  for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
+                                WeightType::q4, WeightType::q4_1}) {
     CAPTURE(name_of(type));
     const Model model = random_model(c, type, 7);
     CHECK(model.path().empty());

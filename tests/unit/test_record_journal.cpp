@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "file_bytes.h"
-#include "tinyloop/files/record_journal.h"
 #include "temporary_folder.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/record_journal.h"
 
 using namespace tinyloop;
 
@@ -201,10 +201,10 @@ TEST_CASE("a journal of other settings is refused by name, another's file is lef
   RecordJournal journal(path);
   RecordJournal::Settings other = kSettings;
   other[0].second = "8";
-  CHECK_ERROR(journal.begin(other), usage, "--seed was '7' when it was begun, and is '8' now");
+  CHECK_ERROR(journal.begin(other), usage, "--seed was '7' when the run started and is '8' now");
   other = kSettings;
   other.emplace_back("--new", "x");
-  CHECK_ERROR(journal.begin(other), usage, "--new was '' when it was begun, and is 'x' now");
+  CHECK_ERROR(journal.begin(other), usage, "--new was '' when the run started and is 'x' now");
 
   for (const std::string text :
        {"notes", "notes\n", "tinyloop-journal 2 0123456789abcdef x=\"1\"\n",

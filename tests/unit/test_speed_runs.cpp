@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "tinyloop/backend.h"
-#include "tinyloop/model/model_shape.h"
-#include "tinyloop/model/random_model.h"
-#include "tinyloop/schedule/prefill.h"
 #include "tinyloop/measure/speed_block.h"
 #include "tinyloop/measure/speed_runs.h"
+#include "tinyloop/model/model_shape.h"
+#include "tinyloop/model/random_model.h"
+#include "tinyloop/prompt/prefill.h"
 
 namespace tinyloop {
 namespace {
@@ -35,14 +35,16 @@ bool usable(std::span<const float> logits) {
 
 TEST_CASE("measured work gives finite logits with every type and mode") {
   const auto ops = make_ops("cpu", {.isa = "", .threads = 1});
-  for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
+  for (const WeightType type : {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8,
+                                WeightType::q4, WeightType::q4_1}) {
     const Model model = random_model(tiny(), type, 3);
-    for (const KvMode mode : {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4}) {
+    for (const StorageMode mode : {StorageMode::f32, StorageMode::f16, StorageMode::int8,
+                                   StorageMode::int4, StorageMode::h8}) {
       CAPTURE(name_of(type));
       CAPTURE(name_of(mode));
-      Forward forward(model, *ops, make_loop_plan(model.config(), 0, 0), InitialStates(), 20, 20);
-      SpeedRuns runs(forward, mode, 700);
+      Forward forward(model, *ops, make_loop_plan(model.config(), 0, 0, mode), InitialStates(), 20,
+                      20);
+      SpeedRuns runs(forward, 700);
       CHECK(usable(runs.decode(0)));
       CHECK(usable(runs.decode(699)));
       CHECK(usable(runs.prefill(20)));
@@ -59,11 +61,11 @@ TEST_CASE("a measured prefill is a prefill, and may be run again") {
   Forward forward(model, *ops, make_loop_plan(model.config(), 0, 0), InitialStates(), 20, 20);
   std::vector<TokenId> ids;
   for (std::int64_t i = 0; i < 20; ++i) ids.push_back(static_cast<TokenId>(i * 7919 % 100));
-  KvCache cache(*ops, forward.plan(), KvMode::f16);
+  KvCache cache(*ops, forward.plan());
   const std::span<const float> logits = prefill(forward, cache, ids, 20);
   const std::vector<float> wanted(logits.begin(), logits.end());
 
-  SpeedRuns runs(forward, KvMode::f16, 300);
+  SpeedRuns runs(forward, 300);
   for (int i = 0; i < 3; ++i) {
     CHECK(std::ranges::equal(runs.prefill(20), wanted));
     CHECK(std::ranges::equal(runs.decode(19), wanted));  // the last position alone
@@ -79,7 +81,7 @@ TEST_CASE("a block measures all its items and every limit") {
   items[0].rows = 5;
   items[1].context = 40;
   items[1].loops = 2;
-  items[1].kv = KvMode::int4;
+  items[1].kv = StorageMode::int4;
   items[2].part = SpeedPart::pass;
   items[2].rows = 3;
   const SpeedBlock block =
@@ -96,11 +98,11 @@ TEST_CASE("a block measures all its items and every limit") {
     CHECK(item.limit_ms > 0.0);
     CHECK(item.work.int8_ops > 0);
   }
-  const WorkCount two(model, make_loop_plan(model.config(), 2, 0), KvMode::int4);
+  const WorkCount two(model, make_loop_plan(model.config(), 2, 0, StorageMode::int4));
   CHECK(block.items[1].work.bytes() == two.all({40, 1}).bytes());
   CHECK(block.items[2].work.int8_ops == two.pass({0, 3}).int8_ops);
   // Of every weight once, and the embedding not at all.
-  const WorkCount one(model, make_loop_plan(model.config(), 1, 0), KvMode::f16);
+  const WorkCount one(model, make_loop_plan(model.config(), 1, 0));
   CHECK(block.weight_bytes == one.all({0, 1}).weight_bytes);
   CHECK(block.cache_bytes > 0);
   CHECK(block.working_bytes > 0);

@@ -74,8 +74,8 @@ TEST_CASE("medians") {
   const Timing odd{{5.0, 1.0, 9.0}, 1}, even{{4.0, 1.0, 2.0, 100.0}, 1};
   CHECK(odd.median() == 5.0);
   CHECK(even.median() == 3.0);
-  CHECK(even.least() == 1.0);
-  CHECK(even.greatest() == 100.0);
+  CHECK(even.min() == 1.0);
+  CHECK(even.max() == 100.0);
 }
 
 TEST_CASE("the slower of reading and multiplying binds") {

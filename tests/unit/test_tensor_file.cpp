@@ -4,9 +4,9 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/tensor_file.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 
 namespace tinyloop {
@@ -69,8 +69,8 @@ TEST_CASE("typed views need the right type and alignment") {
   };
   const TensorView aligned = parse_at(header);
   CHECK(aligned.as<float>().front() == 1.5f);
-  CHECK_ERROR(aligned.as<std::int32_t>(), data, "tensor a: holds F32");
-  CHECK_ERROR(aligned.as<double>(), data, "tensor a: holds F32");
+  CHECK_ERROR(aligned.as<std::int32_t>(), data, "tensor a: unexpected type F32");
+  CHECK_ERROR(aligned.as<double>(), data, "tensor a: unexpected type F32");
   const TensorView shifted = parse_at(header + " ");
   CHECK_ERROR(shifted.as<float>(), data, "not aligned");
   float value = 0.0f;
@@ -80,7 +80,7 @@ TEST_CASE("typed views need the right type and alignment") {
   std::string half = one("\"F16\"", "[2]", "[0,4]");
   half.resize(56, ' ');
   CHECK(parse_at(half).as<std::uint16_t>().size() == 2);
-  CHECK_ERROR(parse_at(half).as<std::int16_t>(), data, "holds F16");
+  CHECK_ERROR(parse_at(half).as<std::int16_t>(), data, "unexpected type F16");
 }
 
 TEST_CASE("a file of any length short of the whole is refused") {
@@ -110,9 +110,9 @@ TEST_CASE("headers that lie are refused with the reason") {
       {one("\"U8\"", "[8]", "[0,8]") + std::string("\0", 1), "header is not JSON"},
       {one("\"U8\"", "[8]", "[0,8]") + "x", "not valid JSON"},
       {"{\"a\xff\":1}", "not valid JSON"},
-      {"{\"a\":1}", "the header: a number is out of place"},
+      {"{\"a\":1}", "the header: a number is not allowed here"},
       {"{\"a\":null}", "null"},
-      {"{\"a\":true}", "a truth value"},
+      {"{\"a\":true}", "a boolean"},
       {"{\"a\":\"b\"}", "a text"},
       {"{\"a\":[]}", "a list"},
       {"{\"a\":{}}", "tensor a: dtype, shape or data_offsets is missing"},
@@ -125,21 +125,23 @@ TEST_CASE("headers that lie are refused with the reason") {
       {R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8],"more":{}}})", "an object"},
       {R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8],"more":"x"}})", "a text"},
       {R"({"a":{"dtype":"U8","shape":[[8]],"data_offsets":[0,8]}})", "a list"},
-      {one("\"F8_E4M3\"", "[8]", "[0,8]"), "tensor a: type \"F8_E4M3\" is not known"},
+      {one("\"F8_E4M3\"", "[8]", "[0,8]"), "tensor a: unknown type \"F8_E4M3\""},
       {one("8", "[8]", "[0,8]"), "a number"},
       {one("\"U8\"", "8", "[0,8]"), "a number"},
       {one("\"U8\"", "[-8]", "[0,8]"), "a negative number"},
-      {one("\"U8\"", "[8.0]", "[0,8]"), "no 64-bit integer"},
+      {one("\"U8\"", "[8.0]", "[0,8]"), "not a 64-bit integer"},
       {one("\"U8\"", "[\"8\"]", "[0,8]"), "a text"},
-      {one("\"U8\"", "[9223372036854775808]", "[0,8]"), "a dimension beyond"},
-      {one("\"U8\"", "[18446744073709551616]", "[0,8]"), "no 64-bit integer"},
-      {one("\"U8\"", "[4294967296,4294967296]", "[0,0]"), "not what its type and shape say"},
-      {one("\"F64\"", "[2305843009213693953]", "[0,8]"), "not what its type and shape say"},
+      {one("\"U8\"", "[9223372036854775808]", "[0,8]"), "an impossible dimension"},
+      {one("\"U8\"", "[18446744073709551616]", "[0,8]"), "not a 64-bit integer"},
+      {one("\"U8\"", "[4294967296,4294967296]", "[0,0]"),
+       "its size does not match its type and shape"},
+      {one("\"F64\"", "[2305843009213693953]", "[0,8]"),
+       "its size does not match its type and shape"},
       {one("\"U8\"", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,8]",
            "[0,8]"),
-       "a dimension beyond"},
-      {one("\"U8\"", "[7]", "[0,8]"), "not what its type and shape say"},
-      {one("\"U16\"", "[8]", "[0,8]"), "not what its type and shape say"},
+       "an impossible dimension"},
+      {one("\"U8\"", "[7]", "[0,8]"), "its size does not match its type and shape"},
+      {one("\"U16\"", "[8]", "[0,8]"), "its size does not match its type and shape"},
       {one("\"U8\"", "[8]", "[0,8,8]"), "a number"},
       {one("\"U8\"", "[8]", "[0]"), "data_offsets is missing"},
       {one("\"U8\"", "[8]", "[8,0]"), "its offsets run backwards"},
@@ -153,11 +155,11 @@ TEST_CASE("headers that lie are refused with the reason") {
       {two("[4,8]", "[3,7]"), "tensor b: leaves a hole"},
       {two("[0,4]", "[5,8]"), "tensor b: leaves a hole"},
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
-       "tensor a is there twice"},
+       "duplicate tensor a"},
       {R"({"__metadata__":{"x":1}})", "__metadata__: a number"},
       {R"({"__metadata__":{"x":{}}})", "__metadata__: an object"},
-      {R"({"__metadata__":{"x":"1","x":"2"}})", "__metadata__: a key twice"},
-      {R"({"__metadata__":{},"__metadata__":{}})", "twice"},
+      {R"({"__metadata__":{"x":"1","x":"2"}})", "__metadata__: a duplicate key"},
+      {R"({"__metadata__":{},"__metadata__":{}})", "duplicate tensor"},
       {R"({"__metadata__":"x"})", "a text"},
       {R"({"a\u001b[2J":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})", "control characters"},
       {"{\"" + std::string(1001, 'n') + R"(":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
@@ -175,16 +177,16 @@ TEST_CASE("lengths and depths beyond all measure do no harm") {
     return bytes_of_values<std::uint64_t>({length}) + "{}";
   };
   CHECK_NOTHROW(parse(with_length(2)));
-  CHECK_ERROR(parse(with_length(3)), data, "cut off inside its header");
-  CHECK_ERROR(parse(with_length(100'000'000)), data, "cut off inside its header");
+  CHECK_ERROR(parse(with_length(3)), data, "truncated inside its header");
+  CHECK_ERROR(parse(with_length(100'000'000)), data, "truncated inside its header");
   CHECK_ERROR(parse(with_length(100'000'001)), data, "is not a safetensors file");
   CHECK_ERROR(parse(with_length(~std::uint64_t{0})), data, "is not a safetensors file");
   CHECK_ERROR(parse(with_length(~std::uint64_t{7})), data, "is not a safetensors file");
   const std::string deep(1'000'000, '[');
-  CHECK_ERROR(parse(safetensors("{\"a\":" + deep, "")), data, "a list is out of place");
+  CHECK_ERROR(parse(safetensors("{\"a\":" + deep, "")), data, "a list is not allowed here");
   std::string objects = "{";
   for (int i = 0; i < 200'000; ++i) objects += "\"a\":{";
-  CHECK_ERROR(parse(safetensors(objects, "")), data, "an object is out of place");
+  CHECK_ERROR(parse(safetensors(objects, "")), data, "an object is not allowed here");
 }
 
 TEST_CASE("what is no regular file is refused by name") {

@@ -133,10 +133,10 @@ TEST_CASE("text: what is wrong has line, column and cause") {
   CHECK(text_error("1.5") == "f:3:2: '.' is not a digit");
   CHECK(text_error("0x10") == "f:3:2: 'x' is not a digit");
   CHECK(text_error("1e3") == "f:3:2: 'e' is not a digit");
-  CHECK(text_error("1,,2") == "f:3:2: ',' is not a digit; ids have blanks between them");
+  CHECK(text_error("1,,2") == "f:3:2: ',' is not a digit; separate ids with blanks");
   CHECK(text_error("{1") == "f:3:1: '{' is not a digit; JSON is another input format");
   CHECK(text_error("[1") == "f:3:1: '[' is not a digit; JSON is another input format");
-  CHECK(text_error("abc") == "f:3:1: 'a' is not a digit; a line is ids, not text");
+  CHECK(text_error("abc") == "f:3:1: 'a' is not a digit; expected ids, not text");
   CHECK(text_error(std::string_view("1 \0 2", 5)) == "f:3:3: NUL byte");
   CHECK(text_error("\xef\xbb\xbf"
                    "1 2") == "f:3:1: byte-order mark");
@@ -157,14 +157,14 @@ TEST_CASE("text: the context is a limit, not a cut") {
   CHECK(parse_text_line("1 2 3 4 5 6 7 8  ", "f", 1, kLimits).ids == Ids{1, 2, 3, 4, 5, 6, 7, 8});
   CHECK(text_error("1 2 3 4 5 6 7 8 9") ==
         "f:3:17: prompt too long: more than 8 ids (the context)");
-  CHECK(text_error("1 2 3 4 5 6 7 8 x") == "f:3:17: 'x' is not a digit; a line is ids, not text");
+  CHECK(text_error("1 2 3 4 5 6 7 8 x") == "f:3:17: 'x' is not a digit; expected ids, not text");
   CHECK(parse_text_line("1 2 3 4 5 6 7 8 9", "f", 1, {.vocab = 64, .longest = 0}).ids.size() == 9);
 }
 
 TEST_CASE("text: one bad line spoils no other (U-16)") {
   CHECK(read(TokenFormat::text, "1 2\n3\n64\n4\n\n-1\nabc\n1 2 3 4 5 6 7 8 9\n5 6\n7\n") ==
         Lines{"1 2", "3", "! 3:1: id 64 is not below 64", "4", "", "! 6:1: '-' is not a digit",
-              "! 7:1: 'a' is not a digit; a line is ids, not text",
+              "! 7:1: 'a' is not a digit; expected ids, not text",
               "! 8:17: prompt too long: more than 8 ids (the context)", "5 6", "7"});
 }
 
@@ -295,10 +295,10 @@ TEST_CASE("objects: what is wrong") {
   CHECK(json_error("{\"tokens\":[1],\"seed\":18446744073709551616}") ==
         "f:3: seed: number has too many digits");
   CHECK(json_error("{\"tokens\":[1],\"seed\":null}") == "f:3: seed: not an integer");
-  CHECK(json_error("{\"tokens\":[1],\"prompt\":1}") == "f:3: key 'prompt' is not known");
-  CHECK(json_error("{\"tokens\":[1],\"a\\nb\":1}") == "f:3: key 'a\\u000ab' is not known");
-  CHECK(json_error("{\"tokens\":[1],\"tokens\":[2]}") == "f:3: key 'tokens' is there twice");
-  CHECK(json_error("{\"id\":1,\"id\":1,\"tokens\":[2]}") == "f:3: key 'id' is there twice");
+  CHECK(json_error("{\"tokens\":[1],\"prompt\":1}") == "f:3: unknown key 'prompt'");
+  CHECK(json_error("{\"tokens\":[1],\"a\\nb\":1}") == "f:3: unknown key 'a\\u000ab'");
+  CHECK(json_error("{\"tokens\":[1],\"tokens\":[2]}") == "f:3: duplicate key 'tokens'");
+  CHECK(json_error("{\"id\":1,\"id\":1,\"tokens\":[2]}") == "f:3: duplicate key 'id'");
   CHECK(json_error("{}") == "f:3: key 'tokens' is missing");
   CHECK(json_error("{\"id\":1}") == "f:3: key 'tokens' is missing");
   for (const std::string_view value : {"5", "1 2 3", "-5", "1.5", "\"x\"", "null", "true", "[1]"}) {
@@ -418,11 +418,10 @@ TEST_CASE("NumPy arrays that are none of ids are one wrong line") {
   const std::string data = raw<std::int32_t>({1, 2, 3, 4});
   for (const std::string& file :
        {npy("<f4", "(4,)", data), npy(">i4", "(4,)", data), npy("<i4", "(1, 2, 2)", data),
-        npy("<i4", "()", data.substr(0, 4)), npy(">u4", "(4,)", data),
-        npy("<i4", "(5,)", data), npy("<i4", "(3,)", data),
-        npy("<i4", "(1000000000000000000, 0)", ""), npy("<i4", "(4611686018427387905, 4)", data),
-        std::string("\x93NUMPY", 6), std::string("1 2 3\n"),
-        npy("<i4", "(4,)", data).substr(0, 60)}) {
+        npy("<i4", "()", data.substr(0, 4)), npy(">u4", "(4,)", data), npy("<i4", "(5,)", data),
+        npy("<i4", "(3,)", data), npy("<i4", "(1000000000000000000, 0)", ""),
+        npy("<i4", "(4611686018427387905, 4)", data), std::string("\x93NUMPY", 6),
+        std::string("1 2 3\n"), npy("<i4", "(4,)", data).substr(0, 60)}) {
     const Lines lines = read(TokenFormat::npy, file);
     REQUIRE(lines.size() == 1);
     CHECK(lines[0].starts_with("! "));
@@ -436,7 +435,7 @@ TEST_CASE("ids as an option's value") {
   for (const auto& [text, message] : std::vector<std::pair<std::string, std::string>>{
            {"1 64", "--stop: id 64 is not below 64"},
            {"-1", "--stop: '-' is not a digit"},
-           {"1,2", "--stop: ',' is not a digit; ids have blanks between them"}}) {
+           {"1,2", "--stop: ',' is not a digit; separate ids with blanks"}}) {
     try {
       parse_ids(text, "--stop", 64);
       FAIL("must throw");

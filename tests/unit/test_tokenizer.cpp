@@ -77,7 +77,7 @@ TEST_CASE("no cut or altered vocabulary is taken for another one") {
   }
   const std::string longer = bytes + '\0';
   CHECK_THROWS_WITH_AS(Vocabulary::parse(std::as_bytes(std::span(longer)), "it"),
-                       "it: the vocabulary is damaged: something follows its end", Error);
+                       "it: the vocabulary is damaged: it has trailing bytes", Error);
   std::string other = bytes;
   other[0] = 'T';
   CHECK_THROWS_AS(Vocabulary::parse(std::as_bytes(std::span(other)), "it"), Error);

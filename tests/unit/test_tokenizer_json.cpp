@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tinyloop/error.h"
 #include "temporary_folder.h"
+#include "tinyloop/error.h"
 #include "tinyloop/text/tokenizer_json.h"
 
 namespace tinyloop {
@@ -88,15 +88,15 @@ TEST_CASE("what is not known is refused by name and place") {
 }
 
 TEST_CASE("what contradicts itself is refused") {
-  CHECK(refusal("/model/merges/0", "\"a b\"") == "it.json: model.merges[0]: \"b\" is no token");
+  CHECK(refusal("/model/merges/0", "\"a b\"") == "it.json: model.merges[0]: \"b\" is not a token");
   CHECK(refusal("/model/merges/0", "\"a\"") ==
-        "it.json: model.merges[0]: two texts with one space between them are needed");
-  CHECK(refusal("/model/vocab/b", "1") == "it.json: model.vocab: id 1 is there twice");
+        "it.json: model.merges[0]: expected two strings separated by one space");
+  CHECK(refusal("/model/vocab/b", "1") == "it.json: model.vocab: duplicate id 1");
   CHECK(refusal("/model/vocab/b", "-1").find("an id from 0 to") != std::string::npos);
   CHECK(refusal("/model/vocab/b", "1e99").find("an id from 0 to") != std::string::npos);
   CHECK(refusal("/added_tokens/0/id", "16000000") ==
         "it.json: added_tokens[0]: id 16000000 of \"<s>\" leaves too many ids without a token");
-  CHECK(refusal("/model/unk_token", "\"x\"") == "it.json: model.unk_token: \"x\" is no token");
+  CHECK(refusal("/model/unk_token", "\"x\"") == "it.json: model.unk_token: \"x\" is not a token");
   CHECK(refusal("/added_tokens/0/content", "\"a\"") ==
         "it.json: added_tokens[0]: token \"a\" has id 0 in the model and 3 here");
   CHECK(refusal("/post_processor/special_tokens/<s>/ids/0", "4").find("from 0 to 3") !=
@@ -120,8 +120,9 @@ TEST_CASE("what lies beside the file is read with it") {
   write("chat_template.jinja", "three");
   CHECK(read_tokenizer_json(folder.file("tokenizer.json")).chat_template == "three");
   write("tokenizer_config.json", R"({"eos_token": "</s>"})");
-  CHECK_THROWS_WITH(read_tokenizer_json(folder.file("tokenizer.json")),
-                    (folder.file("tokenizer_config.json") + ": eos_token: \"</s>\" is no token").c_str());
+  CHECK_THROWS_WITH(
+      read_tokenizer_json(folder.file("tokenizer.json")),
+      (folder.file("tokenizer_config.json") + ": eos_token: \"</s>\" is not a token").c_str());
 }
 
 TEST_CASE("deep nesting is refused before anything is built of it") {

@@ -39,7 +39,7 @@ void check(const Work& work, std::int64_t weights, std::int64_t kv, std::int64_t
 
 TEST_CASE("work of a decode step and of its parts") {
   const Model model = tiny(WeightType::f16);
-  const WorkCount count(model, make_loop_plan(model.config(), 0, 0), KvMode::f16);
+  const WorkCount count(model, make_loop_plan(model.config(), 0, 0));
   // The token at position 20 sees 21 positions in two tiles, with 2 heads of 8.
   const std::int64_t kv = 2 * kTileBytes + kWritten, attention = 2 * 2 * 21 * 2 * 8;
   const PositionRun run{20, 1};
@@ -54,7 +54,7 @@ TEST_CASE("work of a decode step and of its parts") {
 
 TEST_CASE("rows that advance together read weights and tiles once") {
   const Model model = tiny(WeightType::f16);
-  const WorkCount count(model, make_loop_plan(model.config(), 2, 0), KvMode::f16);
+  const WorkCount count(model, make_loop_plan(model.config(), 2, 0));
   // 20 rows see 1 + 2 + ... + 20 = 210 positions.
   check(count.all({0, 20}), 4 * kLayerBytes + kHeadBytes, 4 * (2 * kTileBytes + 20 * kWritten),
         4 * (20 * kLayerOps + 2 * 2 * 210 * 2 * 8) + kHeadOps, 0);
@@ -62,19 +62,19 @@ TEST_CASE("rows that advance together read weights and tiles once") {
 
 TEST_CASE("quantised weights are int8 operations, their scales are read too") {
   const Model model = tiny(WeightType::q8);
-  const WorkCount count(model, make_loop_plan(model.config(), 1, 0), KvMode::int8);
+  const WorkCount count(model, make_loop_plan(model.config(), 1, 0, StorageMode::int8));
   // One group of 32 bytes and one scale of two for each output.
   const std::int64_t layer = (32 + 16 + 64 + 16) * (32 + 2) + 2 * 64;
   const std::int64_t tile = (64 + 8 * 16) + (64 + 16 * 16);
   check(count.pass({0, 2}), layer, tile + 2 * tile / 16, 2 * 2 * 3 * 2 * 8, 2 * kLayerOps);
   const Model small = tiny(WeightType::q4);
-  const WorkCount q4(small, make_loop_plan(small.config(), 1, 0), KvMode::f16);
+  const WorkCount q4(small, make_loop_plan(small.config(), 1, 0));
   CHECK(q4.pass({0, 2}).weight_bytes == (32 + 16 + 64 + 16) * (16 + 2) + 2 * 64);
 }
 
 TEST_CASE("a window limits what is seen") {
   const Model model = tiny(WeightType::f16);
-  const WorkCount count(model, make_loop_plan(model.config(), 1, 16), KvMode::f16);
+  const WorkCount count(model, make_loop_plan(model.config(), 1, 16));
   // Position 70 sees 55 .. 70: tiles 3 and 4.
   check(count.pass({70, 1}), kLayerBytes, 2 * kTileBytes + kWritten, kLayerOps + 2 * 2 * 16 * 2 * 8,
         0);
@@ -87,7 +87,7 @@ TEST_CASE("adapter and loop norm count in each pass") {
   config.initial_state = InitialState::free;
   config.initial_std = 1.0;
   const Model huginn = random_model(config, WeightType::f16, 1);
-  const WorkCount count(huginn, make_loop_plan(config, 1, 0), KvMode::f16);
+  const WorkCount count(huginn, make_loop_plan(config, 1, 0));
   const std::int64_t attention = 2 * 2 * 1 * 2 * 8;
   check(count.pass({0, 1}), kLayerBytes + 16 * 32 * 2, kTileBytes + kWritten,
         kLayerOps + attention + 2 * 16 * 32, 0);
@@ -96,7 +96,7 @@ TEST_CASE("adapter and loop norm count in each pass") {
   ouro.loop_norm = true;
   ouro.final_norm = false;
   const Model normed = random_model(ouro, WeightType::f16, 1);
-  const WorkCount with_norm(normed, make_loop_plan(ouro, 1, 0), KvMode::f16);
+  const WorkCount with_norm(normed, make_loop_plan(ouro, 1, 0));
   CHECK(with_norm.pass({0, 1}).weight_bytes == kLayerBytes + 64);
   CHECK(with_norm.leave({0, 1}, 1).weight_bytes == 1536);
 }

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "tinyloop/error.h"
-#include "tinyloop/schedule/pooled_prompt.h"
-#include "tinyloop/schedule/prefix_cache.h"
+#include "tinyloop/prompt/prompt.h"
+#include "tinyloop/prompt/registration.h"
 
 namespace tinyloop {
 
@@ -16,7 +16,7 @@ BatchCaches::BatchCaches(Forward& forward, const BatchOptions& options, std::int
       options_(options),
       chunk_(chunk),
       warning_(warning),
-      empty_(forward.ops(), forward.plan(), options.kv) {}
+      empty_(forward.ops(), forward.plan()) {}
 
 std::size_t BatchCaches::bytes_of(const BatchJob& job, std::int64_t shared) const {
   return job.stop.max_tokens == 0 ? 0 : bytes_to(shared, end_of(job));
@@ -32,7 +32,7 @@ void BatchCaches::check(const BatchJob& job) const {
   const std::size_t bytes = bytes_of(job, 0);
   if (options_.memory == 0 || options_.memory_guessed || bytes <= options_.memory) return;
   throw Error(ErrorKind::device,
-              "its keys and values may take {} bytes, more than the {} of `memory` for all lanes",
+              "its keys and values may need {} bytes, more than the {} of `memory` for all lanes",
               bytes, options_.memory);
 }
 
@@ -45,14 +45,13 @@ CacheStart BatchCaches::start(std::span<const TokenId> ids, std::int64_t end, Sh
 
 CacheStart BatchCaches::begin(std::span<const TokenId> ids, SharedCache* shared,
                               std::size_t bytes) {
-  CacheStart start{shared != nullptr ? shared->start->cache.fork()
-                                     : KvCache(forward_.ops(), forward_.plan(), options_.kv),
-                   MemoryShare(taken_, bytes),
-                   {},
-                   false,
-                   {},
-                   0,
-                   0.0};
+  CacheStart start{
+      shared != nullptr ? shared->start->cache.fork() : KvCache(forward_.ops(), forward_.plan()),
+      MemoryShare(taken_, bytes),
+      false,
+      {},
+      0,
+      0.0};
   if (options_.pool == nullptr) return start;
   const PoolMatch match = options_.pool->lookup(ids, options_.pool_crop);
   note(match.warning);
@@ -77,17 +76,13 @@ void BatchCaches::begin_with(const PoolMatch& match, CacheStart& start) {
     latest_ = match.snapshot;
     latest_key_ = match.key;
   }
-  KvCache cache = cache_from(forward_, options_.kv, latest_, match.length);
-  std::vector<float> last;
-  if (match.kind == MatchKind::whole) last = last_of(forward_, *latest_);
-  start.cache = std::move(cache);
-  start.last = std::move(last);
+  start.cache = cache_from(forward_, latest_, match.length);
 }
 
 bool BatchCaches::count(const CacheStart& start) {
   if (options_.pool == nullptr || !start.pool_usable) return false;
   try {
-    if (start.pool_reused > 0) {
+    if (start.key.length > 0) {
       options_.pool->count_hit(start.key, start.pool_reused);
     } else {
       options_.pool->count_miss();
@@ -98,14 +93,13 @@ bool BatchCaches::count(const CacheStart& start) {
   return true;
 }
 
-void BatchCaches::publish(SharedCache& shared, std::span<const float> last, double prefill_ms) {
+void BatchCaches::publish(SharedCache& shared, bool computed, double prefill_ms) {
   CacheStart& start = *shared.start;
   try {
-    if (last.empty()) {
-      options_.pool->touch(start.key);
+    if (computed) {
+      options_.pool->publish(content_of(start.cache, shared.ids, prefill_ms + start.prefill_ms));
     } else {
-      options_.pool->publish(
-          content_of(start.cache, shared.ids, last, prefill_ms + start.prefill_ms));
+      options_.pool->touch(start.key);
     }
   } catch (const Error& error) {
     note(error.what());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the caches of a batch begin: empty, with a prefix that other jobs share, or with what a
-// pool holds; and the memory that they may take together. Computes nothing and schedules nothing.
+// Where the caches of a batch start: empty, with a prefix shared by other jobs, or with a pool
+// entry; and the memory that they may take together. Computes nothing and schedules nothing.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "tinyloop/batch/plan.h"
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/kv/kv_cache.h"
 #include "tinyloop/pool/prefix_pool.h"
-#include "tinyloop/batch/plan.h"
 #include "tinyloop/token.h"
 
 namespace tinyloop {
 
-// Bytes that count as taken as long as this lives.
+// Bytes that count as taken while this object lives.
 class MemoryShare {
  public:
   MemoryShare() = default;
@@ -46,21 +46,20 @@ class MemoryShare {
 struct CacheStart {
   KvCache cache;
   MemoryShare memory;
-  std::vector<float> last;  // what the head multiplies, where the pool held the whole prompt
   bool pool_usable = false;
-  EntryKey key;                  // of the pool's entry
-  std::int64_t pool_reused = 0;  // positions that the pool holds; 0: a miss
-  double prefill_ms = 0.0;       // it took to compute them
+  EntryKey key;                  // of the pool's entry; of length 0: a miss
+  std::int64_t pool_reused = 0;  // positions that the pool holds
+  double prefill_ms = 0.0;       // the time it took to compute them
 };
 
-// The cache of a prefix that several jobs begin with.
+// The cache of a prefix shared by several jobs.
 struct SharedCache {
   enum class State { reading, ready, failed };
   State state = State::reading;
   std::vector<TokenId> ids;
   std::optional<CacheStart> start;  // unless failed
 
-  // There is no memory for it: its jobs do without.
+  // There is no memory for it; its jobs run without it.
   void give_up() {
     state = State::failed;
     start.reset();
@@ -69,12 +68,12 @@ struct SharedCache {
 
 class BatchCaches {
  public:
-  // `chunk`: positions that one cache reserves at a time. What is wrong with the pool goes to
-  // `warning`, the first time.
+  // `chunk`: positions that one cache reserves at a time. The first problem with the pool is
+  // stored in `warning`.
   BatchCaches(Forward& forward, const BatchOptions& options, std::int64_t chunk,
               std::string& warning);
 
-  // The most that the job's cache takes beyond its first `shared` positions. The inputs that a
+  // The maximum bytes of the job's cache beyond its first `shared` positions. The inputs that a
   // store-h mode keeps are not shared.
   std::size_t bytes_of(const BatchJob& job, std::int64_t shared) const;
   std::size_t bytes_to(std::int64_t shared, std::int64_t end) const {
@@ -83,25 +82,24 @@ class BatchCaches {
   bool has_room(std::size_t bytes) const {
     return options_.memory == 0 || taken_ + bytes <= options_.memory;
   }
-  // Of a job; beyond a bound that is only guessed there is room for one alone.
+  // For a job; a single job may exceed a guessed bound.
   bool has_room_for_job(std::size_t bytes) const {
     return has_room(bytes) || (options_.memory_guessed && taken_ == 0);
   }
-  // Throws Error(device) if there is never room for it.
+  // Throws Error(device) if it can never fit.
   void check(const BatchJob& job) const;
 
-  // Positions that the job's cache holds at most.
+  // The maximum number of positions of the job's cache.
   std::int64_t end_of(const BatchJob& job) const;
-  // A cache for `ids` that grows to `end` positions at most, beginning with as much of them as
+  // A cache for `ids` that grows to at most `end` positions and starts with as many of them as
   // `shared` (null: none) or the pool holds; it counts as `bytes`. Throws Error(device) if memory
   // is refused.
   CacheStart start(std::span<const TokenId> ids, std::int64_t end, SharedCache* shared,
                    std::size_t bytes);
-  // A prompt's use of the pool, once its answer is there; returns whether it is counted.
+  // Counts a prompt's use of the pool, once it is answered; returns whether it was counted.
   bool count(const CacheStart& start);
-  // Puts a shared prefix into the pool. `last`: what the head multiplies at its end; empty if the
-  // pool held all of it.
-  void publish(SharedCache& shared, std::span<const float> last, double prefill_ms);
+  // Adds a shared prefix to the pool. `computed`: false if the pool held all of it.
+  void publish(SharedCache& shared, bool computed, double prefill_ms);
 
  private:
   CacheStart begin(std::span<const TokenId> ids, SharedCache* shared, std::size_t bytes);
@@ -116,7 +114,7 @@ class BatchCaches {
   std::string& warning_;
   KvCache empty_;
   std::size_t taken_ = 0;
-  // The pool's latest entry: it is mapped and checked once for all jobs that follow each other.
+  // The latest pool entry used: mapped and checked once for consecutive jobs that use it.
   std::shared_ptr<const Snapshot> latest_;
   EntryKey latest_key_;
 };

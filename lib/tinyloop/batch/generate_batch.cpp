@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which job gets the next free place, and which shared prefix is computed before it. What happens
-// to jobs in their places is batch_lanes' business.
+// Which job gets the next free lane, and which shared prefix is computed before it. What happens
+// to jobs in their lanes is lanes.cpp's business.
 #include "tinyloop/batch/generate_batch.h"
 
 #include <algorithm>
@@ -11,8 +11,7 @@
 #include "tinyloop/batch/lanes.h"
 #include "tinyloop/batch/plan.h"
 #include "tinyloop/error.h"
-#include "tinyloop/schedule/answer_stream.h"
-#include "tinyloop/schedule/pooled_prompt.h"
+#include "tinyloop/prompt/prompt.h"
 
 namespace tinyloop {
 namespace {
@@ -21,9 +20,9 @@ namespace {
 std::int64_t checked_chunk(const Forward& forward, const BatchOptions& options) {
   const std::int64_t lanes = options.lanes;
   const std::int64_t slots = options.exit.kind == ExitRule::Kind::none ? lanes : 2 * lanes;
-  const std::int64_t most = std::min(forward.max_rows() - lanes, forward.slots() - slots);
-  const std::int64_t chunk = options.prefill_chunk > 0 ? options.prefill_chunk : most;
-  if (chunk < 1 || chunk > most) {
+  const std::int64_t max_chunk = std::min(forward.max_rows() - lanes, forward.slots() - slots);
+  const std::int64_t chunk = options.prefill_chunk > 0 ? options.prefill_chunk : max_chunk;
+  if (chunk < 1 || chunk > max_chunk) {
     throw Error(
         ErrorKind::usage,
         "`lanes` {} and `prefill_chunk` {} do not fit a forward pass of {} rows and {} slots",
@@ -56,12 +55,12 @@ void check(Forward& forward, const BatchOptions& options) {
   const ModelConfig& config = forward.model().config();
   options.exit.check(config);
   validate(options.sampling, config.vocab);
-  if (forward.plan().kv_slots > 0) {
+  if (forward.plan().shared_planes > 0) {
     throw Error(ErrorKind::usage,
-                "a batch and `kv_slots` exclude each other: prompts are read with planes of their "
-                "own for each loop");
+                "a batch and `kv_slots` exclude each other: prompts are read with separate planes "
+                "for each loop");
   }
-  if (options.pool != nullptr) check_identity(forward, options.kv, *options.pool);
+  if (options.pool != nullptr) check_identity(forward, *options.pool);
   checked_chunk(forward, options);
 }
 
@@ -114,7 +113,7 @@ class Batch {
     forward_.check_position(std::ssize(job.prompt) - 1);
     validate(job.stop, config.vocab);
     if (options_.grouping == BatchGrouping::key && job.group.empty()) {
-      throw Error(ErrorKind::usage, "it has no group, and jobs are to be grouped by it");
+      throw Error(ErrorKind::usage, "it has no group, which grouping by key requires");
     }
     caches_.check(job);
   }
@@ -261,9 +260,7 @@ BatchStats generate_batch(Forward& forward, const BatchOptions& options,
                           const std::function<void(BatchOutcome)>& done,
                           const std::function<void(const BatchStats&)>& progress) {
   check(forward, options);
-  // Of lanes and, where they go to a pool, of the prefixes that they wait for.
-  const std::int64_t rows = std::int64_t{options.lanes} * (options.pool_min_share > 0 ? 3 : 1);
-  forward.reserve_logits(std::min<std::int64_t>(rows, forward.max_rows()));
+  forward.reserve_logits(std::min(options.lanes, forward.max_rows()));
   return Batch(forward, options, next, done).run(progress);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each row stands at its own loop. Between two passes rows enter and leave; all that leave share
+// Each row is at its own loop. Between two passes rows enter and leave; all that leave share
 // one reading of coda and head.
 #include "tinyloop/batch/lanes.h"
 
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "tinyloop/error.h"
-#include "tinyloop/schedule/elapsed.h"
+#include "tinyloop/prompt/elapsed.h"
 
 namespace tinyloop {
 namespace {
@@ -52,11 +52,10 @@ void BatchLanes::start(PlannedJob job, SharedCache* base, std::size_t bytes) {
   SamplingOptions sampling = options_.sampling;
   sampling.seed = own.seed;
   lane.sampler.emplace(sampling, forward_.model().config().vocab);
-  lane.request.prompt = own.prompt;
   lane.request.stop = own.stop;
   lane.request.hash_logits = options_.hash_logits;
   lane.request.exit = options_.exit;
-  lane.stream.emplace(forward_, *lane.sampler, lane.request);
+  lane.stream.emplace(forward_, *lane.sampler, lane.request, own.prompt);
   if (lane.stream->ended()) return end(lane, "");
   try {
     lane.start.emplace(caches_.start(own.prompt, caches_.end_of(own), base, bytes));
@@ -64,15 +63,17 @@ void BatchLanes::start(PlannedJob job, SharedCache* base, std::size_t bytes) {
     return refuse(lane, error.what());
   }
   KvCache& cache = lane.start->cache;
-  lane.request.last = lane.start->last;
-  const bool whole = lane.stream->begin_prompt(cache);
-  const std::int64_t pooled = std::min(lane.start->pool_reused, cache.length());
-  stats_.reused += pooled;
-  stats_.shared += cache.length() - pooled;
-  if (whole) {
-    leaves_queue(lane);
-    return settle(lane, forward_.head(lane.request.last));
-  }
+  // The last position runs in any case: the first token comes from it.
+  const std::int64_t ids = std::ssize(own.prompt);
+  if (cache.length() == ids) cache.crop(ids - 1);
+  lane.start->pool_reused = std::min(lane.start->pool_reused, cache.length());
+  stats_.reused += lane.start->pool_reused;
+  stats_.shared += cache.length() - lane.start->pool_reused;
+  PromptWork work;
+  work.reused = cache.length();
+  work.prefilled = ids - work.reused;
+  work.loops_run = work.prefilled * forward_.plan().loops;
+  lane.stream->count(work);
   // Under an exit rule the last position goes alone, see read_last().
   const std::size_t length = own.prompt.size() - (selects() ? 1 : 0);
   if (cache.length() == static_cast<std::int64_t>(length)) return read_last(lane);
@@ -86,12 +87,11 @@ void BatchLanes::start(PlannedJob job, SharedCache* base, std::size_t bytes) {
 
 void BatchLanes::read(const std::shared_ptr<SharedPrefix>& prefix) {
   SharedCache& shared = *prefix->cache;
-  if (shared.start->cache.length() == prefix->length) return prefix_read(*prefix, {}, 0.0);
+  if (shared.start->cache.length() == prefix->length) return prefix_read(*prefix, false, 0.0);
   Reading reading;
   reading.prefix = prefix;
   reading.ids = shared.ids;
   reading.cache = &shared.start->cache;
-  reading.wants_last = options_.pool_min_share > 0 && prefix->jobs >= options_.pool_min_share;
   readings_.push_back(std::move(reading));
 }
 
@@ -228,34 +228,28 @@ void BatchLanes::leave() {
     leaving.push_back(&lane->row);
   }
   std::vector<Readings::iterator> chunks;
-  bool publishes = false;
   for (auto at = readings_.begin(); at != readings_.end(); ++at) {
     if (at->rows.empty() || !at->rows.front().done) continue;
     chunks.push_back(at);
     for (LiveRow& row : at->rows) leaving.push_back(&row);
     if (!at->wants_logits()) continue;
     wanted.push_back(static_cast<std::int32_t>(leaving.size()) - 1);
-    publishes = publishes || at->prefix != nullptr;
   }
   if (leaving.empty()) return;
   // The host's memory, valid until the forward pass runs coda or head again.
-  std::span<const float> logits = rows_.leave(leaving, wanted), inputs;
-  if (publishes) inputs = forward_.head_inputs();
+  std::span<const float> logits = rows_.leave(leaving, wanted);
   const std::vector<float> kept = commit(lanes, logits);
   if (!kept.empty()) logits = kept;
 
   const auto vocab = static_cast<std::size_t>(forward_.model().config().vocab);
-  const auto hidden = static_cast<std::size_t>(forward_.model().config().hidden);
   std::size_t row = 0;
   for (Lane* lane : lanes) settle(*lane, logits.subspan(vocab * row++, vocab));
   for (const Readings::iterator chunk : chunks) {
     if (!chunk->wants_logits()) {
-      finish_chunk(chunk, {}, {});
+      finish_chunk(chunk, {});
       continue;
     }
-    finish_chunk(chunk, logits.subspan(vocab * row, vocab),
-                 publishes ? inputs.subspan(hidden * row, hidden) : inputs);
-    ++row;
+    finish_chunk(chunk, logits.subspan(vocab * row++, vocab));
   }
 }
 
@@ -278,8 +272,7 @@ std::vector<float> BatchLanes::commit(std::span<Lane* const> lanes, std::span<co
   return kept;
 }
 
-void BatchLanes::finish_chunk(Readings::iterator at, std::span<const float> logits,
-                              std::span<const float> last) {
+void BatchLanes::finish_chunk(Readings::iterator at, std::span<const float> logits) {
   at->cache->commit(at->rows.back().row.position + 1);
   stats_.prefilled += std::ssize(at->rows);
   for (const LiveRow& row : at->rows) free_slots_.push_back(row.row.slot);
@@ -287,17 +280,17 @@ void BatchLanes::finish_chunk(Readings::iterator at, std::span<const float> logi
   if (at->cache->length() < std::ssize(at->ids)) return;
   const Reading reading = std::move(*at);
   readings_.erase(at);
-  if (reading.prefix) return prefix_read(*reading.prefix, last, reading.ms);
+  if (reading.prefix) return prefix_read(*reading.prefix, true, reading.ms);
   if (selects()) return read_last(*reading.lane);
   settle(*reading.lane, logits);
 }
 
 // --- ends ----------------------------------------------------------------------------------------
 
-void BatchLanes::prefix_read(const SharedPrefix& prefix, std::span<const float> last, double ms) {
+void BatchLanes::prefix_read(const SharedPrefix& prefix, bool computed, double ms) {
   prefix.cache->state = SharedCache::State::ready;
   if (options_.pool_min_share > 0 && prefix.jobs >= options_.pool_min_share) {
-    caches_.publish(*prefix.cache, last, ms);
+    caches_.publish(*prefix.cache, computed, ms);
   }
 }
 
@@ -308,7 +301,7 @@ void BatchLanes::settle(Lane& lane, std::span<const float> logits) {
   const std::int64_t position = stream.position();
   TokenId id = 0;
   try {
-    id = stream.take(logits);
+    id = stream.pick(logits);
   } catch (const Error& error) {
     return end(lane, error.what());
   }
@@ -342,7 +335,7 @@ void BatchLanes::end(Lane& lane, std::string error) {
     outcome.shared = reused - std::min(reused, lane.start->pool_reused);
     reused -= outcome.shared;
     if (caches_.count(*lane.start)) {
-      ++(lane.start->pool_reused > 0 ? stats_.pool_hits : stats_.pool_misses);
+      ++(lane.start->key.length > 0 ? stats_.pool_hits : stats_.pool_misses);
     }
   }
   ++stats_.jobs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The jobs of a batch that run: their rows and those of the prompts being read, in shared passes.
-// Not which job comes next: that is generate_batch's choice.
+// The running jobs of a batch: their rows and those of the prompts being read, in shared passes.
+// Not which job comes next: generate_batch decides that.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/schedule/answer_stream.h"
 #include "tinyloop/batch/caches.h"
 #include "tinyloop/batch/plan.h"
+#include "tinyloop/schedule/answer_stream.h"
 #include "tinyloop/schedule/live_rows.h"
 
 namespace tinyloop {
 
 class BatchLanes {
  public:
-  // What becomes of the jobs given to start(): one of these calls for each.
+  // The outcome of the jobs given to start(): one of these calls for each.
   struct Events {
     std::function<void(const PlannedJob&, BatchOutcome)> ended;
-    // Its cache got no memory. False: there is no use in trying anew, the job has failed.
+    // Its cache got no memory. Returns false if a retry is pointless and the job has failed.
     std::function<bool(PlannedJob&)> refused;
   };
   // `chunk`: prompt rows of a pass.
@@ -36,11 +36,11 @@ class BatchLanes {
   // Whether a shared prefix is being computed.
   bool reads_prefix() const;
 
-  // A job gets a free place. `base`: the prefix that its cache begins with; null: none.
+  // Gives the job a free lane. `base`: the prefix that its cache starts with; null: none.
   void start(PlannedJob job, SharedCache* base, std::size_t bytes);
-  // Computes `prefix`, whose cache is there, beginning with its first positions.
+  // Starts computing `prefix`, whose cache exists, from its first positions.
   void read(const std::shared_ptr<SharedPrefix>& prefix);
-  // What is due enters, everything moves by one loop, what is done leaves and tokens are picked.
+  // Due rows enter, all rows advance by one loop, finished rows leave and tokens are picked.
   // `gather`: lanes that have read their prompts wait.
   void turn(bool gather);
 
@@ -58,17 +58,17 @@ class BatchLanes {
     LiveRow row;
     double queue_ms = -1.0;
   };
-  // Ids on their way into a cache, a chunk at a time: a lane's prompt, or a prefix of several.
+  // Ids being read into a cache, a chunk at a time: a lane's prompt, or a shared prefix.
   struct Reading {
     Lane* lane = nullptr;
     std::shared_ptr<SharedPrefix> prefix;
     std::span<const TokenId> ids;
     KvCache* cache = nullptr;
-    bool wants_last = false;
-    std::vector<LiveRow> rows;  // the chunk under way
+    bool wants_last = false;    // the logits after the last id
+    std::vector<LiveRow> rows;  // the current chunk
     double ms = 0.0;            // its share of the passes
 
-    // Whether those of the chunk's last row are of use.
+    // Whether the logits of the chunk's last row are needed.
     bool wants_logits() const {
       return wants_last && rows.back().row.position + 1 == std::ssize(ids);
     }
@@ -85,9 +85,8 @@ class BatchLanes {
   void leave();
   std::vector<Lane*> lanes_done() const;
   std::vector<float> commit(std::span<Lane* const> lanes, std::span<const float> logits);
-  void finish_chunk(Readings::iterator at, std::span<const float> logits,
-                    std::span<const float> last);
-  void prefix_read(const SharedPrefix& prefix, std::span<const float> last, double ms);
+  void finish_chunk(Readings::iterator at, std::span<const float> logits);
+  void prefix_read(const SharedPrefix& prefix, bool computed, double ms);
   void read_last(Lane& lane);
   void settle(Lane& lane, std::span<const float> logits);
   void refuse(Lane& lane, std::string error);
@@ -99,10 +98,10 @@ class BatchLanes {
   BatchCaches& caches_;
   BatchStats& stats_;
   Events events_;
-  DecodeStats uncounted_;  // of rows that belong to no stream
+  DecodeStats uncounted_;  // for rows that belong to no stream
   LiveRows rows_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // lane i has slot i
-  Readings readings_;                         // in the order in which they get rows
+  Readings readings_;                         // in the order they get rows
   std::vector<std::int32_t> free_slots_;      // for rows of prompts
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorted by ids, jobs that begin alike are neighbours: a run of neighbours that share enough is a
-// node of the tree of prefixes.
+// Sorted by ids, jobs with common prefixes are adjacent: a run of jobs that share enough is a
+// node of the prefix tree.
 #include "tinyloop/batch/plan.h"
 
 #include <algorithm>

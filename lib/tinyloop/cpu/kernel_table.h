@@ -114,7 +114,7 @@ struct PeakPattern {
 
 struct KernelTable {
   MatmulKernels floats[3];     // f32, f16, bf16: by WeightType
-  MatmulKernels quantised[2];  // q8, q4
+  MatmulKernels quantised[3];  // q8, q4, q4_1: by WeightType
 
   int attention_rows;
   int (*attention_height)(int queries);

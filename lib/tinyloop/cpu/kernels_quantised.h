@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of q8 and q4 weights with rows quantised in groups of 32. Private to kernels.cpp.
+// Products of q8, q4 and q4_1 weights with rows quantised in groups of 32. Private to kernels.cpp.
 // y = fma(float(exact integer dot product of a group), w_scale * x_scale, y), groups in order,
-// starting at 0.
+// starting at 0. q4_1 adds to each group, after its products, what the minimum adds to all weights:
+// y = fma(float(sum of the row's integers), w_minimum * x_scale, y).
 #pragma once
 
 #include "tinyloop/cpu/f32x16.h"
@@ -113,6 +114,10 @@ void pack_quantised_rows(const PackTask& task) {
   }
 }
 
+// Bytes of the f16 scales, and minimums, of a group of a panel.
+template <typename Dot>
+constexpr std::ptrdiff_t kScaleBytes = (Dot::kMinimum ? 2 : 1) * kLanes * 2;
+
 template <typename Dot, int kRows, int kPanels, bool kFetch>
 TL_INLINE void multiply_quantised_tile(F32x16 (&acc)[kRows][kPanels], const Byte* x,
                                        const Byte* const (&w)[kPanels],
@@ -127,14 +132,16 @@ TL_INLINE void multiply_quantised_tile(F32x16 (&acc)[kRows][kPanels], const Byte
         for (std::ptrdiff_t line = 0; line < Dot::kGroupBytes; line += 64) {
           __builtin_prefetch(weights + groups_ahead * Dot::kGroupBytes + line);
         }
-        __builtin_prefetch(scales[p] + (g + groups_ahead) * kLanes * 2);
+        __builtin_prefetch(scales[p] + (g + groups_ahead) * kScaleBytes<Dot>);
       }
-      const F32x16 w_scale = load_f16(scales[p] + g * kLanes * 2);
+      const F32x16 w_scale = load_f16(scales[p] + g * kScaleBytes<Dot>);
       typename Dot::Part sums[kRows][Dot::kParts];
 #pragma GCC unroll 2
       for (int part = 0; part < Dot::kParts; ++part) {
 #pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) sums[r][part].start(load_i32(group + (9 * kRows + r) * 4));
+        for (int r = 0; r < kRows; ++r) {
+          sums[r][part].start(Dot::kMinimum ? 0 : load_i32(group + (9 * kRows + r) * 4));
+        }
 #pragma GCC unroll kQuadUnroll
         for (int i = 0; i < 4; ++i) {
           const Byte* x_low = group + i * kRows * 4;
@@ -150,37 +157,48 @@ TL_INLINE void multiply_quantised_tile(F32x16 (&acc)[kRows][kPanels], const Byte
       }
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        const F32x16 both = w_scale * broadcast(load_f32(group + (8 * kRows + r) * 4));
-        acc[r][p] = fma(Dot::total(sums[r]), both, acc[r][p]);
+        const F32x16 x_scale = broadcast(load_f32(group + (8 * kRows + r) * 4));
+        acc[r][p] = fma(Dot::total(sums[r]), w_scale * x_scale, acc[r][p]);
+        if constexpr (Dot::kMinimum) {
+          const F32x16 minimum = load_f16(scales[p] + g * kScaleBytes<Dot> + kLanes * 2);
+          const auto sum = static_cast<float>(load_i32(group + (9 * kRows + r) * 4));
+          acc[r][p] = fma(broadcast(sum), minimum * x_scale, acc[r][p]);
+        }
       }
     }
   }
 }
 
-// The groups first_group .. of kPanels panels for one tile of rows.
+// Weights of kPanels panels at a block of groups of k, as they are stored or unpacked.
+struct QuantisedBlock {
+  const Byte* data;     // of the first panel at the first group
+  std::int64_t stride;  // groups from one panel to the next
+  std::int64_t panel;
+  std::int64_t first, groups;
+};
+
+// One block for one tile of rows.
 template <typename Dot, int kRows, int kPanels, bool kFetch>
-[[gnu::noinline]] void quantised_tile(const MatmulTask& task, const RowTile& rows,
-                                      std::int64_t panel, std::int64_t first_group,
-                                      std::int64_t groups) {
+[[gnu::noinline]] void quantised_tile(const MatmulTask& task, const QuantisedBlock& block,
+                                      const RowTile& rows) {
   const std::int64_t all = count_groups(task.k);
-  const Byte* x = task.x + (rows.packed_row * all + first_group * kRows) * kPackedGroupBytes;
-  const OutputTile tile = output_tile(task, rows, panel, kPanels);
+  const Byte* x = task.x + (rows.packed_row * all + block.first * kRows) * kPackedGroupBytes;
+  const OutputTile tile = output_tile(task, rows, block.panel, kPanels);
   F32x16 acc[kRows][kPanels];
-  start_tile(acc, tile, first_group > 0);
+  start_tile(acc, tile, block.first > 0);
   // What the next block of groups needs is fetched; the last one fetches for the panels that come
   // next.
   std::int64_t ahead = kBlockGroups;
-  const std::int64_t turn = all - first_group - kBlockGroups;
-  for (std::int64_t g = 0; g < groups;) {
-    const bool before = kFetch && g < turn && turn < groups;
-    const std::int64_t end = before ? turn : groups;
+  const std::int64_t turn = all - block.first - kBlockGroups;
+  for (std::int64_t g = 0; g < block.groups;) {
+    const bool before = kFetch && g < turn && turn < block.groups;
+    const std::int64_t end = before ? turn : block.groups;
     if (g >= turn) ahead += (kPanels - 1) * all;
     const Byte* w[kPanels];
     const Byte* scales[kPanels];
     for (int p = 0; p < kPanels; ++p) {
-      const std::int64_t at = (panel + p) * all + first_group + g;
-      w[p] = task.data + at * Dot::kGroupBytes;
-      scales[p] = task.scales + at * kLanes * 2;
+      w[p] = block.data + (p * block.stride + g) * Dot::kGroupBytes;
+      scales[p] = task.scales + ((block.panel + p) * all + block.first + g) * kScaleBytes<Dot>;
     }
     multiply_quantised_tile<Dot, kRows, kPanels, kFetch>(acc, x + g * kRows * kPackedGroupBytes, w,
                                                          scales, end - g, ahead);
@@ -189,23 +207,69 @@ template <typename Dot, int kRows, int kPanels, bool kFetch>
   store_tile(acc, tile);
 }
 
+// From this many tiles of rows on unpacking once is cheaper than looking up for every tile.
+constexpr std::int64_t kFewQuantisedTiles = 3;
+
+template <typename Dot>
+concept UnpacksForManyRows = requires {
+  typename Dot::Unpacked;
+};
+
+template <typename Dot, int kPanels, bool kFetch>
+TL_INLINE void multiply_quantised_block(const MatmulTask& task, const QuantisedBlock& block,
+                                        const RowTile& rows) {
+  with_height<kQuantisedRows>(rows.height, [&](auto height) {
+    quantised_tile<Dot, decltype(height)::value, kPanels, kFetch>(task, block, rows);
+  });
+}
+
+// Many rows: a block is unpacked to the scratch, from where all tiles of rows use it.
+template <typename Dot, int kPanels>
+TL_INLINE void multiply_unpacked_panels(const MatmulTask& task, std::int64_t panel) {
+  using Unpacked = typename Dot::Unpacked;
+  static_assert(kPanels * kBlockGroups * Unpacked::kGroupBytes <= kMatmulScratchFloats * 4);
+  const QuantisedTiles tiles = {task.rows};
+  const std::int64_t all = count_groups(task.k);
+  auto* unpacked = reinterpret_cast<Byte*>(task.scratch);
+  for (std::int64_t first = 0; first < all; first += kBlockGroups) {
+    const std::int64_t groups = all - first < kBlockGroups ? all - first : kBlockGroups;
+    for (std::int64_t p = 0; p < kPanels; ++p) {
+      const Byte* from = task.data + ((panel + p) * all + first) * Dot::kGroupBytes;
+      for (std::int64_t g = 0; g < groups; ++g) {
+        const Byte* group = from + g * Dot::kGroupBytes;
+        for (std::ptrdiff_t line = 0; line < Dot::kGroupBytes; line += 64) {
+          __builtin_prefetch(group + kBlockGroups * Dot::kGroupBytes + line);
+        }
+        Dot::unpack(unpacked + (p * kBlockGroups + g) * Unpacked::kGroupBytes, group);
+      }
+    }
+    const QuantisedBlock block = {unpacked, kBlockGroups, panel, first, groups};
+    for (std::int64_t t = 0; t < tiles.count(); ++t) {
+      multiply_quantised_block<Unpacked, kPanels, false>(task, block, tiles.at(t));
+    }
+  }
+}
+
 template <typename Dot, int kPanels>
 TL_INLINE void multiply_quantised_panels(const MatmulTask& task, std::int64_t panel) {
   const QuantisedTiles tiles = {task.rows};
+  if constexpr (UnpacksForManyRows<Dot>) {
+    if (tiles.count() >= kFewQuantisedTiles) {
+      return multiply_unpacked_panels<Dot, kPanels>(task, panel);
+    }
+  }
   const std::int64_t all = count_groups(task.k);
   const std::int64_t step = tiles.count() == 1 ? all : kBlockGroups;
   for (std::int64_t first = 0; first < all; first += step) {
     const std::int64_t groups = all - first < step ? all - first : step;
+    const QuantisedBlock block = {task.data + (panel * all + first) * Dot::kGroupBytes, all, panel,
+                                  first, groups};
     for (std::int64_t t = 0; t < tiles.count(); ++t) {
-      const RowTile rows = tiles.at(t);
-      with_height<kQuantisedRows>(rows.height, [&](auto height) {
-        constexpr int kRows = decltype(height)::value;
-        if (t == 0) {
-          quantised_tile<Dot, kRows, kPanels, true>(task, rows, panel, first, groups);
-        } else {
-          quantised_tile<Dot, kRows, kPanels, false>(task, rows, panel, first, groups);
-        }
-      });
+      if (t == 0) {
+        multiply_quantised_block<Dot, kPanels, true>(task, block, tiles.at(t));
+      } else {
+        multiply_quantised_block<Dot, kPanels, false>(task, block, tiles.at(t));
+      }
     }
   }
 }

@@ -3,10 +3,6 @@
 // device.
 #include "tinyloop/device/kv_tile.h"
 
-#include <string>
-
-#include "tinyloop/error.h"
-
 namespace tinyloop {
 namespace {
 
@@ -35,16 +31,6 @@ std::size_t part_bytes(KvMode mode, std::int64_t channels) {
 }  // namespace
 
 std::string_view name_of(KvMode mode) { return row_of(mode).name; }
-
-KvMode parse_kv_mode(std::string_view name) {
-  std::string known;
-  for (const ModeRow& row : kModes) {
-    if (row.name == name) return row.mode;
-    known += known.empty() ? "" : ", ";
-    known += row.name;
-  }
-  throw Error(ErrorKind::usage, "unknown kv mode '{}'; known are {}", name, known);
-}
 
 std::size_t KvGeometry::scale_bytes() const {
   return row_of(mode).scaled ? kTile * sizeof(float) : 0;

@@ -256,20 +256,6 @@ std::vector<TokenLogit> Forward::best(std::int64_t row, std::int64_t k) {
   return candidates;
 }
 
-std::span<const float> Forward::head_inputs() {
-  Memory& m = *memory_;
-  m.host_rows.resize(static_cast<std::size_t>(m.head_rows * model_.config().hidden));
-  ops_.download(m.host_rows.data(), m.normed.data, m.host_rows.size() * sizeof(float));
-  return m.host_rows;
-}
-
-std::span<const float> Forward::head(std::span<const float> vector) {
-  assert(static_cast<std::int64_t>(vector.size()) == model_.config().hidden);
-  ops_.upload(memory_->normed.data, vector.data(), vector.size_bytes());
-  run_head(1);
-  return logits();
-}
-
 // One transformer block on m.x; m.places says which plane each row uses.
 void Forward::run_layer(const Layer& layer, std::int64_t rows) {
   const ModelConfig& config = model_.config();
@@ -297,7 +283,7 @@ void Forward::run_layer(const Layer& layer, std::int64_t rows) {
 void Forward::run_attention(const Layer& layer, std::int64_t rows) {
   const ModelConfig& config = model_.config();
   Memory& m = *memory_;
-  if (plan_.stored_hidden != HiddenMode::none) round_inputs(rows);
+  if (stores_inputs(plan_.storage)) round_inputs(rows);
   project(layer, rows);
   for (const KvRow& place : m.places) {
     m.caches[static_cast<std::size_t>(place.sequence)]->verify(place.plane);
@@ -337,14 +323,14 @@ void Forward::round_inputs(std::int64_t rows) {
   for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r) {
     const KvRow& place = m.places[r];
     encode_hidden(
-        plan_.stored_hidden, std::span(m.host_rows).subspan(r * hidden, hidden),
+        plan_.storage, std::span(m.host_rows).subspan(r * hidden, hidden),
         m.caches[static_cast<std::size_t>(place.sequence)]->record(place.plane, place.position));
   }
   ops_.upload(m.normed.data, m.host_rows.data(), m.host_rows.size() * sizeof(float));
 }
 
 void Forward::restore(KvCache& cache) {
-  if (plan_.stored_hidden == HiddenMode::none) return;
+  if (!stores_inputs(plan_.storage)) return;
   Memory& m = *memory_;
   const ModelConfig& config = model_.config();
   const auto hidden = static_cast<std::size_t>(config.hidden);
@@ -352,7 +338,7 @@ void Forward::restore(KvCache& cache) {
     for (KvRow& row : m.places) {
       row.plane = plane;
       const auto r = static_cast<std::size_t>(&row - m.places.data());
-      decode_hidden(plan_.stored_hidden, cache.record(plane, row.position),
+      decode_hidden(plan_.storage, cache.record(plane, row.position),
                     std::span(m.host_rows).subspan(r * hidden, hidden));
     }
     ops_.upload(m.normed.data, m.host_rows.data(), m.host_rows.size() * sizeof(float));
@@ -402,7 +388,7 @@ void Forward::end_early(std::span<const Row> rows) {
     caches.push_back(row.cache);
     for (KvCache* cache : caches) {
       const std::int32_t sequence = sequence_of(*cache);
-      for (std::int32_t loop = row.loop; loop < plan.slots(); ++loop) {
+      for (std::int32_t loop = row.loop; loop < plan.loop_planes(); ++loop) {
         for (std::int32_t layer = 0; layer < plan.core_layers; ++layer) {
           copies.push_back({sequence, plan.core_plane(row.loop - 1, layer),
                             plan.core_plane(loop, layer), row.position});

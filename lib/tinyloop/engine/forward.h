@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only forward pass. A row is one position of one sequence, standing at some loop; a pass
+// The only forward pass. A row is one position of one sequence, at some loop; a pass
 // applies the looped block once to a set of rows, which may belong to different sequences,
 // positions and loops. Every schedule is a choice of rows. Knows nothing of sampling or of which
 // rows come next.
@@ -27,8 +27,8 @@ struct Row {
   TokenId id = 0;
   std::int32_t slot = 0;  // where its hidden state lives, 0 .. slots-1; no two live rows share one
   std::int32_t loop = 0;  // loops done so far; set to 0 by enter, raised by pass
-  // Further caches that the row's K and V go to: of sequences that begin with `cache`'s and this
-  // row, and branch off behind it. They have the same plan and room for `position`.
+  // Further caches that also get the row's K and V: of sequences that start with `cache`'s and this
+  // row, and branch off after it. They have the same plan and room for `position`.
   std::span<KvCache* const> branch_caches = {};
 };
 
@@ -45,17 +45,17 @@ class Forward {
 
   const Model& model() const { return model_; }
   const LoopPlan& plan() const { return plan_; }
-  // What the initial states are known by; empty where the model fixes them.
+  // The identity of the initial states; empty if the model fixes them.
   const std::string& initial_identity() const { return initial_states_.identity(); }
-  // Throws Error(usage) where no row can enter: the initial states of a file end before `position`.
+  // Throws Error(usage) if no row can enter: the file of initial states ends before `position`.
   void check_position(std::int64_t position) const { initial_states_.check(position); }
   Ops& ops() { return ops_; }
   std::int32_t max_rows() const { return max_rows_; }
   std::int32_t slots() const { return slots_; }
 
   // Embeds the rows' ids, runs the prelude (writing its planes) and sets the initial state. Rows of
-  // one sequence that enter together may see each other; rows before them must have entered
-  // already. Throws Error(usage), before anything is changed, for an id outside the vocabulary.
+  // one sequence that enter together attend to each other; earlier rows must have entered
+  // before. Throws Error(usage), before anything is changed, for an id outside the vocabulary.
   void enter(std::span<Row> rows);
   // One loop of the core block for each row, at its own loop. A row attends to the positions of its
   // sequence up to its own, which must have been through the same loop, in this pass or an earlier
@@ -67,42 +67,38 @@ class Forward {
   std::span<const float> leave(std::span<const Row> rows, std::span<const std::int32_t> wanted);
 
   // The same in two steps: the logits stay on the device until one of these asks for them. best():
-  // the k greatest of row `wanted[row]`, best first; nothing where the device does not choose or a
-  // logit is not finite, and then logits() is the way.
+  // the k largest of row `wanted[row]`, best first; nothing if the device does not choose or a
+  // logit is not finite, in which case use logits().
   void leave_on_device(std::span<const Row> rows, std::span<const std::int32_t> wanted);
   std::span<const float> logits();
   std::vector<TokenLogit> best(std::int64_t row, std::int64_t k);
 
-  // Room for the logits of so many rows, where caches may take all memory before they are wanted.
+  // Reserves room for the logits of this many rows before caches take all memory.
   void reserve_logits(std::int64_t rows);
 
-  // For rows that will do no further loop: what later rows at higher loops find at these positions
-  // is the K and V of the last loop done.
+  // For rows that will do no further loop: later rows at higher loops find the K and V of the last
+  // loop done at these positions.
   void end_early(std::span<const Row> rows);
-  // What the head multiplied in the latest leave(), host memory [wanted][hidden], valid until the
-  // next call; and the head alone on one such vector: logits [vocab] with the same bits.
-  std::span<const float> head_inputs();
-  std::span<const float> head(std::span<const float> vector);
 
-  // Computes keys and values of a cache that was made from a snapshot in a store-h mode; does
-  // nothing in the others.
+  // Computes keys and values of a cache created from a snapshot in a store-h mode; does
+  // nothing in other modes.
   void restore(KvCache& cache);
 
-  // The hidden states of the rows as they stand, host memory [rows][hidden], valid until the next
-  // call: what is handed to the next loop.
+  // The current hidden states of the rows, host memory [rows][hidden], valid until the next
+  // call: the input of the next loop.
   std::span<const float> states(std::span<const Row> rows);
-  // The exit gate's value for each row as it stands, sigmoid(gate(state)) (Ouro, arXiv 2510.25741).
+  // The exit gate's value at each row's state, sigmoid(gate(state)) (Ouro, arXiv 2510.25741).
   // Throws Error(usage) if the model has no gate.
   std::vector<float> gates(std::span<const Row> rows);
 
-  // What every loop reads again beside the state, in the form of states(): empty where a model has
-  // no such thing. Together with the states it is all that a row needs to go on.
+  // The injected input that every loop reads beside the state, in the form of states(); empty if a
+  // model has none. With the states it is all that a row needs to continue.
   std::span<const float> injected(std::span<const Row> rows);
-  // Sets the rows' states (and what every loop reads again) to what states() and injected() gave;
-  // their `loop` is the caller's to set.
+  // Restores the rows' states and injected inputs as states() and injected() returned them;
+  // the caller sets their `loop`.
   void restore(std::span<const Row> rows, std::span<const float> states,
                std::span<const float> injected);
-  // Slot `to` becomes what slot `from` is.
+  // Copies slot `from` to slot `to`.
   void copy_slot(std::int32_t to, std::int32_t from);
 
   std::size_t working_bytes() const;  // device memory of activations and states

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tinyloop/error.h"
+#include "tinyloop/kv/kv_cache.h"
 
 namespace tinyloop {
 std::int64_t weight_bytes(const Model& model) {
@@ -33,9 +34,8 @@ std::int64_t working_bytes(const ModelConfig& c, std::int64_t max_rows, std::int
   return floats * static_cast<std::int64_t>(sizeof(float));
 }
 
-std::int64_t kv_bytes(const LoopPlan& plan, KvMode mode, std::int64_t positions,
-                      std::int64_t max_rows) {
-  const KvGeometry geometry{mode, plan.kv_heads, plan.head_dim};
+std::int64_t kv_bytes(const LoopPlan& plan, std::int64_t positions, std::int64_t max_rows) {
+  const KvGeometry geometry = geometry_of(plan);
   const auto up = [](std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit; };
   std::int64_t tiles = up(positions, kBlock) * (kBlock / kTile);
   if (plan.window > 0) {  // tile by tile, and the first and the last are partly used
@@ -44,10 +44,10 @@ std::int64_t kv_bytes(const LoopPlan& plan, KvMode mode, std::int64_t positions,
   return tiles * plan.planes() * plan.kv_heads * static_cast<std::int64_t>(geometry.tile_bytes());
 }
 
-MemoryNeed memory_need(const Model& model, const LoopPlan& plan, KvMode mode, std::int64_t max_rows,
+MemoryNeed memory_need(const Model& model, const LoopPlan& plan, std::int64_t max_rows,
                        std::int64_t slots, std::int64_t positions) {
   return {weight_bytes(model), working_bytes(model.config(), max_rows, slots, 1),
-          kv_bytes(plan, mode, positions, max_rows)};
+          kv_bytes(plan, positions, max_rows)};
 }
 
 void check_memory(const Ops& ops, const MemoryNeed& need) {
@@ -55,8 +55,8 @@ void check_memory(const Ops& ops, const MemoryNeed& need) {
   if (!left || need.total() <= static_cast<std::int64_t>(*left)) return;
   const auto mega = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
   throw Error(ErrorKind::device,
-              "{}: {:.1f} MB are needed (weights {:.1f}, working memory {:.1f}, keys and values "
-              "{:.1f}), {:.1f} MB are left",
+              "{}: the run needs {:.1f} MB (weights {:.1f}, working memory {:.1f}, keys and values "
+              "{:.1f}), only {:.1f} MB are free",
               ops.name(), mega(need.total()), mega(need.weights), mega(need.working),
               mega(need.cache), mega(static_cast<std::int64_t>(*left)));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much device memory a run will take, by formula, so that it can be refused before it begins.
+// How much device memory a run will take, by formula, so that it can be refused before it starts.
 // Not a measurement, and nothing is allocated.
 #pragma once
 
@@ -20,19 +20,18 @@ struct MemoryNeed {
 };
 
 std::int64_t weight_bytes(const Model& model);
-// As Forward::working_bytes() once logits of `logit_rows` rows have been asked for.
+// Equals Forward::working_bytes() once logits of `logit_rows` rows have been requested.
 std::int64_t working_bytes(const ModelConfig& config, std::int64_t max_rows, std::int64_t slots,
                            std::int64_t logit_rows);
-// Of a cache that holds positions up to `positions`, as KvCache allocates it.
-std::int64_t kv_bytes(const LoopPlan& plan, KvMode mode, std::int64_t positions,
-                      std::int64_t max_rows);
+// For a cache of up to `positions` positions, as KvCache allocates it.
+std::int64_t kv_bytes(const LoopPlan& plan, std::int64_t positions, std::int64_t max_rows);
 
-// Of one Forward and the cache of its longest sequence.
-MemoryNeed memory_need(const Model& model, const LoopPlan& plan, KvMode mode, std::int64_t max_rows,
+// For one Forward and the cache of its longest sequence.
+MemoryNeed memory_need(const Model& model, const LoopPlan& plan, std::int64_t max_rows,
                        std::int64_t slots, std::int64_t positions);
 
-// Throws Error(device) naming what is needed and what there is, if the device knows that it is too
-// little.
+// Throws Error(device) naming the needed and the free memory, if the device knows that it is not
+// enough.
 void check_memory(const Ops& ops, const MemoryNeed& need);
 
 }  // namespace tinyloop

@@ -4,12 +4,11 @@
 
 namespace tinyloop {
 
-CacheIdentity cache_identity(Forward& forward, KvMode mode) {
+CacheIdentity cache_identity(Forward& forward) {
   CacheIdentity identity;
   identity.model = forward.model().fingerprint();
   identity.arithmetic = forward.ops().arithmetic();
-  identity.kv = name_of(forward.plan().stored_hidden);
-  if (identity.kv.empty()) identity.kv = name_of(mode);
+  identity.kv = name_of(forward.plan().storage);
   identity.initial_state = forward.initial_identity();
   identity.loops = forward.plan().loops;
   identity.window = forward.plan().window;

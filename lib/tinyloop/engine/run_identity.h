@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run's keys and values are known by: model, device, plan and initial state in one.
+// The identity of a run's keys and values: model, device, plan and initial state.
 #pragma once
 
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/kv/cache_identity.h"
-#include "tinyloop/engine/run_identity.h"
 
 namespace tinyloop {
 
-// What another run must have in common to use this one's keys and values.
-CacheIdentity cache_identity(Forward& forward, KvMode mode);
+// What another run must share to use this one's keys and values.
+CacheIdentity cache_identity(Forward& forward);
 
 }  // namespace tinyloop

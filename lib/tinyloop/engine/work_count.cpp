@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts along the lines of engine/forward.cpp, matrix by matrix.
+// Follows engine/forward.cpp matrix by matrix.
 #include "tinyloop/engine/work_count.h"
 
 #include <algorithm>
+
+#include "tinyloop/kv/kv_cache.h"
 
 namespace tinyloop {
 
@@ -27,8 +29,8 @@ Work vector(VectorView weight) {
 
 }  // namespace
 
-WorkCount::WorkCount(const Model& model, const LoopPlan& plan, KvMode mode)
-    : model_(model), plan_(plan), geometry_{mode, plan.kv_heads, plan.head_dim} {}
+WorkCount::WorkCount(const Model& model, const LoopPlan& plan)
+    : model_(model), plan_(plan), geometry_(geometry_of(plan)) {}
 
 Work WorkCount::product(const WeightView& weight, std::int64_t rows) const {
   Work work{.weight_bytes = weight.bytes()};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What parts of the forward pass must at least read and multiply, by formula: the yardstick for
-// measured times. Not a measurement, and not what the kernels really do.
+// The minimum that parts of the forward pass must read and multiply, by formula: the reference for
+// measured times. Not a measurement, and not what the kernels actually do.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ struct PositionRun {
 class WorkCount {
  public:
   // model must outlive it.
-  WorkCount(const Model& model, const LoopPlan& plan, KvMode mode);
+  WorkCount(const Model& model, const LoopPlan& plan);
 
-  // As the functions of engine/forward. Not counted, being small beside the rest: activations,
+  // As the functions of engine/forward. Not counted, since they are small: activations,
   // embedding rows, norms' and rotations' arithmetic.
   Work enter(PositionRun run) const;
   Work pass(PositionRun run) const;

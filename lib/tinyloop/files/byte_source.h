@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of a file, pipe or terminal as they arrive: a line that was sent can be read before the
-// next one exists. Not for seeking or mapping, and nothing is known about what the bytes mean.
+// Bytes of a file, pipe or terminal as they arrive: a line can be read before the next one
+// exists. Not for seeking or mapping; knows nothing about what the bytes mean.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a hash over bytes that come in pieces, which may find no memory.
-// Not the hash: that is XXH3's.
+// The state of a hash over bytes that arrive in pieces; its allocation may fail.
+// Not the hash itself: that is XXH3.
 #pragma once
 
 #include <xxhash.h>

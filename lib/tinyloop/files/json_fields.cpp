@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON library says whether the text is JSON; what is JSON is then cut at commas outside of
+// The JSON library checks that the text is JSON; it is then split at commas outside of
 // strings and brackets.
 #include "tinyloop/files/json_fields.h"
 
@@ -90,7 +90,7 @@ std::vector<JsonField> split_json_object(std::string_view text, std::string_view
   }
   const std::string_view whole = trimmed(text);
   if (!whole.starts_with('{')) {
-    throw Error(ErrorKind::usage, "{}:1: a JSON object is needed", where);
+    throw Error(ErrorKind::usage, "{}:1: expected a JSON object", where);
   }
   std::vector<JsonField> fields;
   std::set<std::string> names;
@@ -101,7 +101,7 @@ std::vector<JsonField> split_json_object(std::string_view text, std::string_view
     const std::string_view behind = trimmed(part.substr(field.raw.size()));
     field.value = trimmed(behind.substr(1));  // the colon
     if (!names.insert(field.name).second) {
-      throw Error(ErrorKind::usage, "{}: key '{}' is there twice", where, excerpt(field.name));
+      throw Error(ErrorKind::usage, "{}: duplicate key '{}'", where, excerpt(field.name));
     }
     fields.push_back(std::move(field));
   });
@@ -109,7 +109,7 @@ std::vector<JsonField> split_json_object(std::string_view text, std::string_view
 }
 
 std::vector<std::string_view> split_json_list(std::string_view value, std::string_view where) {
-  if (!value.starts_with('[')) throw Error(ErrorKind::usage, "{}: a list is needed", where);
+  if (!value.starts_with('[')) throw Error(ErrorKind::usage, "{}: expected a list", where);
   std::vector<std::string_view> elements;
   cut_at_commas(value.substr(1, value.size() - 2),
                 [&](std::string_view part) { elements.push_back(part); });
@@ -121,15 +121,15 @@ std::string json_text_value(std::string_view value, std::string_view where) {
   return decoded(value);
 }
 
-std::vector<std::int32_t> json_ids_value(std::string_view value, std::int64_t most,
+std::vector<std::int32_t> json_ids_value(std::string_view value, std::int64_t max_id,
                                          std::string_view where) {
   std::vector<std::int32_t> ids;
   for (const std::string_view element : split_json_list(value, where)) {
     const Json number = Json::parse(element);
     if (!number.is_number_unsigned() ||
-        number.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) {
-      throw Error(ErrorKind::usage, "{}[{}]: {} is no id from 0 to {}", where, ids.size(),
-                  excerpt(element), most);
+        number.get<std::uint64_t>() > static_cast<std::uint64_t>(max_id)) {
+      throw Error(ErrorKind::usage, "{}[{}]: {} is not an id from 0 to {}", where, ids.size(),
+                  excerpt(element), max_id);
     }
     ids.push_back(number.get<std::int32_t>());
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a JSON object as one line of text, members in the order in which they are added. Not a
-// document model: what is added cannot be read back or changed.
+// Writes a JSON object as one line of text, with members in the order they are added. Not a
+// document model: members cannot be read back or changed.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,8 +26,8 @@ class JsonObject {
   JsonObject& add(std::string_view key, const std::string& text) {
     return add(key, std::string_view(text));
   }
-  // NaN and infinities become null. The first has as many digits as are needed to read the same
-  // number back, the second so many decimals.
+  // NaN and infinities become null. The first writes as many digits as are needed to read the same
+  // number back, the second the given number of decimals.
   JsonObject& add(std::string_view key, double value);
   JsonObject& add(std::string_view key, double value, int decimals);
   JsonObject& add(std::string_view key, const JsonObject& value) {
@@ -46,7 +46,7 @@ class JsonObject {
   JsonObject& add_array(std::string_view key, std::span<const JsonObject> values);
   // `json` is JSON already.
   JsonObject& add_json(std::string_view key, std::string_view json);
-  // All members of `other`, behind those that are there.
+  // Appends all members of `other`.
   JsonObject& add_all(const JsonObject& other);
 
   std::string text() const { return "{" + members_ + "}"; }

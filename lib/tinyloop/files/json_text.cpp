@@ -33,9 +33,9 @@ std::string json_string(std::string_view text) {
 }
 
 std::string excerpt(std::string_view text) {
-  constexpr std::size_t kMost = 40;
-  const std::string quoted = json_string(text.substr(0, kMost));
-  return quoted.substr(1, quoted.size() - 2) + (text.size() > kMost ? "..." : "");
+  constexpr std::size_t kMax = 40;
+  const std::string quoted = json_string(text.substr(0, kMax));
+  return quoted.substr(1, quoted.size() - 2) + (text.size() > kMax ? "..." : "");
 }
 
 std::string json_number(double value) {

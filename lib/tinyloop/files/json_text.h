@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes JSON values as text. For output only: reading JSON is done with a library where files
+// Writes JSON values as text. For output only: JSON is read with a library where files
 // enter.
 #pragma once
 

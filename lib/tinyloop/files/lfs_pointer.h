@@ -13,8 +13,7 @@ namespace tinyloop {
 // Throws Error(data) naming `where` if the content is such a pointer.
 inline void refuse_lfs_pointer(std::string_view content, std::string_view where) {
   if (!content.starts_with("version https://git-lfs.github.com/spec/")) return;
-  throw Error(ErrorKind::data,
-              "{}: is a Git LFS pointer in place of the file; 'git lfs pull' fetches the file",
+  throw Error(ErrorKind::data, "{}: is a Git LFS pointer, not the file itself; run 'git lfs pull'",
               where);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file of lines that is of use while it grows and after its writer was killed. Not a journal:
-// nothing is checked, and only the operating system's crash can lose what was written.
+// A file of lines that is usable while it grows and after its writer was killed. Not a journal:
+// nothing is checked, and only a crash of the operating system can lose written lines.
 #pragma once
 
 #include <string>
@@ -8,20 +8,20 @@
 
 namespace tinyloop {
 
-// Appends to a file that was opened for that, all or nothing: if the disk is full the part that was
-// written is taken back. Returns 0 or the error number.
+// Appends to a file opened for appending, all or nothing: if the disk is full, the partial write
+// is undone. Returns 0 or the error number.
 int append_line(int descriptor, std::string_view line);
 
 class LineLog {
  public:
-  // Makes the file or empties it or, with `go_on`, drops no more than a last line without an end.
+  // Creates or empties the file or, with `go_on`, drops only an incomplete last line.
   // All throw Error(io) naming path and cause.
   LineLog(std::string path, bool go_on);
   ~LineLog();
   LineLog(const LineLog&) = delete;
   LineLog& operator=(const LineLog&) = delete;
 
-  // Appends a line, which is in the file when this returns and not at all if it throws.
+  // Appends a line, which is in the file once this returns, and not at all if it throws.
   void write(std::string_view line);
   void close();  // the last call
 

@@ -37,12 +37,9 @@ struct TypeRow {
   NpyType type;
   std::size_t bytes;
 };
-constexpr TypeRow kTypes[] = {{"<f4", NpyType::f32, 4},
-                              {"<i4", NpyType::i32, 4},
-                              {"<i8", NpyType::i64, 8},
-                              {"<u4", NpyType::u32, 4},
-                              {"<u2", NpyType::u16, 2},
-                              {"|u1", NpyType::u8, 1}};
+constexpr TypeRow kTypes[] = {{"<f4", NpyType::f32, 4}, {"<i4", NpyType::i32, 4},
+                              {"<i8", NpyType::i64, 8}, {"<u4", NpyType::u32, 4},
+                              {"<u2", NpyType::u16, 2}, {"|u1", NpyType::u8, 1}};
 
 const TypeRow& row_of(NpyType type) {
   for (const TypeRow& row : kTypes) {
@@ -109,8 +106,7 @@ class Literal {
     return values;
   }
   [[noreturn]] void fail() const {
-    throw Error(ErrorKind::data, "{}: the .npy header is not what NumPy writes, at byte {}", where_,
-                at_);
+    throw Error(ErrorKind::data, "{}: malformed .npy header at byte {}", where_, at_);
   }
 
  private:
@@ -215,17 +211,18 @@ NpyArray parse_npy(std::span<const std::byte> file, std::string_view where) {
   }
   const int version = static_cast<unsigned char>(text[6]);
   if (version < 1 || version > 3) {
-    throw Error(ErrorKind::data, "{}: .npy version {} is not known", where, version);
+    throw Error(ErrorKind::data, "{}: .npy version {} is unknown", where, version);
   }
   const std::size_t digits = version == 1 ? 2 : 4;  // bytes of the header's length
   std::size_t length = 0;
   if (text.size() < 8 + digits)
-    throw Error(ErrorKind::data, "{}: is cut off inside its header", where);
+    throw Error(ErrorKind::data, "{}: is truncated inside its header", where);
   for (std::size_t i = 0; i < digits; ++i) {
     length |= static_cast<std::size_t>(static_cast<unsigned char>(text[8 + i])) << (8 * i);
   }
   const std::size_t start = 8 + digits + length;
-  if (start > text.size()) throw Error(ErrorKind::data, "{}: is cut off inside its header", where);
+  if (start > text.size())
+    throw Error(ErrorKind::data, "{}: is truncated inside its header", where);
   if (length > kLongestHeader)
     throw Error(ErrorKind::data, "{}: the .npy header is too long", where);
   const Header header = parse_header(text.substr(8 + digits, length), where);
@@ -240,8 +237,8 @@ NpyArray parse_npy(std::span<const std::byte> file, std::string_view where) {
   }
   if (element_bytes == 0) {
     throw Error(ErrorKind::data,
-                "{}: holds type {}; little-endian float32, int32, int64, uint32, uint16 and uint8 "
-                "arrays are read",
+                "{}: has type {}; supported are little-endian float32, int32, int64, uint32, "
+                "uint16 and uint8",
                 where, json_string(header.descr->substr(0, 40)));
   }
   std::size_t bytes = element_bytes;
@@ -250,8 +247,8 @@ NpyArray parse_npy(std::span<const std::byte> file, std::string_view where) {
     fits = fits && !__builtin_mul_overflow(bytes, static_cast<std::size_t>(dimension), &bytes);
   }
   if (!fits || bytes != text.size() - start) {
-    throw Error(ErrorKind::data, "{}: holds {} bytes of data, which is not what its shape says",
-                where, text.size() - start);
+    throw Error(ErrorKind::data, "{}: has {} bytes of data, which does not match its shape", where,
+                text.size() - start);
   }
   array.shape = *header.shape;
   const std::span<const std::byte> data = file.subspan(start);

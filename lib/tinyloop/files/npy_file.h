@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes NumPy .npy files: little-endian, the few element types tinyloop meets; Fortran
+// Reads and writes NumPy .npy files: little-endian, the element types tinyloop uses; Fortran
 // order is read too.
 // Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Not .npz, not
 // pickled objects.
@@ -30,15 +30,15 @@ struct NpyArray {
 };
 
 // Parses a whole .npy file held in memory; `where` is its name in messages. Throws Error(data)
-// naming the cause: not a .npy file, another element type or byte order, a header that lies about
-// the size.
+// naming the cause: not a .npy file, an unsupported element type or byte order, a header with the
+// wrong size.
 NpyArray parse_npy(std::span<const std::byte> file, std::string_view where);
 
 // Reads `path`, which must be a regular file. Throws Error(io) or Error(data) naming it.
 NpyArray read_npy(const std::string& path);
 
-// Writes a float32 array row by row; the number of rows is what was appended. Appears at finish(),
-// complete or not at all.
+// Writes a float32 array row by row; the number of rows is that of the rows appended. The file
+// appears at finish(), complete or not at all.
 class NpyWriter {
  public:
   // row_shape: the shape without its first dimension; {} for a plain vector.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Appends with write(2), so that a record survives its process; fsync is for the machine's crash.
+// Appends with write(2), so that a record survives its process; fsync guards against crashes.
 #include "tinyloop/files/record_journal.h"
 
 #include <fcntl.h>
@@ -123,7 +123,7 @@ void RecordJournal::open_locked() {
     const bool removed = ::fstat(descriptor_, &status) == 0 && status.st_nlink == 0;
     if (!held && !removed) return;
     ::close(std::exchange(descriptor_, -1));
-    if (held) throw Error(ErrorKind::io, "{}: another process is writing it", path_);
+    if (held) throw Error(ErrorKind::io, "{}: in use by another process", path_);
   }
 }
 
@@ -180,8 +180,8 @@ void RecordJournal::compare(const Settings& settings) const {
     const std::string text = json_string(value), now = text.substr(1, text.size() - 2);
     const bool there = i < settings_.size() && settings_[i].first == name;
     if (there && settings_[i].second == now) continue;
-    throw Error(ErrorKind::usage, "{}: {} was '{}' when it was begun, and is '{}' now", path_, name,
-                there ? settings_[i].second : "", now);
+    throw Error(ErrorKind::usage, "{}: {} was '{}' when the run started and is '{}' now", path_,
+                name, there ? settings_[i].second : "", now);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 as FIPS 180-4 writes it down, names included. Not fast.
+// SHA-256 as written in FIPS 180-4, with its names. Not fast.
 #include "tinyloop/files/sha256.h"
 
 #include <fmt/format.h>

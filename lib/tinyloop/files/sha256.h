@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 (FIPS 180-4) of bytes in memory, for keys that other programs compute too. Own code
-// because this is the only use of a cryptographic hash: a library for it would be one package more
+// SHA-256 (FIPS 180-4) of bytes in memory, for keys that other programs compute too. Implemented
+// here because this is the only use of a cryptographic hash: a library would be one more package
 // on every machine for one function. Not for secrets; other hashes here are xxHash.
 #pragma once
 

@@ -34,10 +34,10 @@ std::string folder_of(const std::string& path) {
 }  // namespace
 
 std::string follow_links(const std::string& path) {
-  constexpr int kMost = 40;  // as Linux
+  constexpr int kMax = 40;  // as Linux
   std::error_code none;
   std::filesystem::path end = path;
-  for (int i = 0; i < kMost; ++i) {
+  for (int i = 0; i < kMax; ++i) {
     const std::filesystem::path target = std::filesystem::read_symlink(end, none);
     if (none) return end.string();
     end = end.parent_path() / target;

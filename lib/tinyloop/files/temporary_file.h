@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file that appears complete or not at all: written under a temporary name in the folder of its
-// final name, then renamed. Knows bytes only. Nobody ever sees a part of it, and a writer that
-// gives up leaves nothing behind.
+// final name, then renamed. Knows bytes only. Readers never see a partial file, and a writer
+// that gives up leaves nothing behind.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +13,18 @@
 
 namespace tinyloop {
 
-// What a chain of symbolic links leads to, which need not be there; the path itself if it is none
-// or goes in a circle.
+// The target of a chain of symbolic links, which need not exist; the path itself if it is not a
+// link or the chain is a loop.
 std::string follow_links(const std::string& path);
 
 class AtomicFile {
  public:
   // Creates a file without a name in the folder of `path` or, where the file system has no such
-  // files, FOLDER/.tmp.<pid>.<n>, locked (flock) while it has that name, so that a left-over of a
-  // killed process can be told from a file in the making. An existing regular file under `path` is
-  // replaced by commit() and untouched until then; a symbolic link keeps being one, and its
-  // target is replaced or made; one that leads to itself is replaced. The new file gets the mode of
-  // the one that it replaces and, where that is allowed, its owner. Throws Error(io) naming `path`
+  // files, FOLDER/.tmp.<pid>.<n>, locked (flock) while it has that name, so that a file left by a
+  // killed process can be told from one being written. An existing regular file under `path` is
+  // replaced by commit() and untouched until then; a symbolic link stays, and its
+  // target is replaced or created; a link to itself is replaced. The new file gets the mode of
+  // the one it replaces and, where permitted, its owner. Throws Error(io) naming `path`
   // and the cause, also where `path` is a folder, device or pipe (renaming over /dev/null would
   // remove it), or a file that this user may not write. `shared`: whoever may write in the folder
   // may replace it all the same, and a link there is replaced, not followed: another user may have
@@ -43,11 +43,11 @@ class AtomicFile {
   void write(std::string_view text);
   // Replaces bytes that were appended before.
   void write_at(std::int64_t offset, std::string_view text);
-  // Flushes and fsyncs what was written; commit() and commit_new() do it if nobody has.
+  // Flushes and fsyncs; commit() and commit_new() do it if it has not been done.
   void sync();
   // Renames to the final name and fsyncs the folder. The last call on this object.
   void commit();
-  // The same, but a file that has the final name already stays what it is (link(2); rename where
+  // The same, but an existing file with the final name is left unchanged (link(2); rename where
   // links are not supported). Returns whether this one got the name.
   bool commit_new();
 

@@ -1,23 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the safetensors format: header parser and mapping. The header comes from outside and is
+// Reads the safetensors format: the header parser. The header comes from outside and is
 // believed in nothing. Not the writer: that is tensor_file_writer.cpp.
 #include "tinyloop/files/tensor_file.h"
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cassert>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 
@@ -70,10 +63,10 @@ class HeaderReader {
   std::map<std::string, std::string> metadata;
 
   bool null() { unexpected("null"); }
-  bool boolean(bool) { unexpected("a truth value"); }
+  bool boolean(bool) { unexpected("a boolean"); }
   bool number_integer(std::int64_t) { unexpected("a negative number"); }
   bool number_float(double, const std::string&) {
-    unexpected("a number that is no 64-bit integer");
+    unexpected("a number that is not a 64-bit integer");
   }
   bool binary(std::vector<std::uint8_t>&) { unexpected("binary data"); }
 
@@ -86,7 +79,7 @@ class HeaderReader {
     if (place_ != Place::shape) unexpected("a number");
     if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) ||
         entries.back().shape->size() == kMostDimensions) {
-      unexpected("a dimension beyond what can be");
+      unexpected("an impossible dimension");
     }
     entries.back().shape->push_back(static_cast<std::int64_t>(value));
     return true;
@@ -94,7 +87,7 @@ class HeaderReader {
 
   bool string(std::string& text) {
     if (place_ == Place::metadata) {
-      if (!metadata.emplace(key_, std::move(text)).second) unexpected("a key twice");
+      if (!metadata.emplace(key_, std::move(text)).second) unexpected("a duplicate key");
       return true;
     }
     if (place_ != Place::tensor || key_ != "dtype" || entries.back().type) unexpected("a text");
@@ -102,8 +95,8 @@ class HeaderReader {
       if (row.name == text) entries.back().type = row.type;
     }
     if (!entries.back().type) {
-      throw Error(ErrorKind::data, "{}: tensor {}: type {} is not known", where_,
-                  entries.back().name, json_string(text.substr(0, 40)));
+      throw Error(ErrorKind::data, "{}: tensor {}: unknown type {}", where_, entries.back().name,
+                  json_string(text.substr(0, 40)));
     }
     return true;
   }
@@ -115,7 +108,7 @@ class HeaderReader {
       unexpected("a name that is too long or holds control characters");
     }
     if (place_ == Place::top && !names_.insert(key_).second) {
-      throw Error(ErrorKind::data, "{}: tensor {} is there twice", where_, key_);
+      throw Error(ErrorKind::data, "{}: duplicate tensor {}", where_, key_);
     }
     return true;
   }
@@ -178,21 +171,13 @@ class HeaderReader {
             ? fmt::format("tensor {}", entries.back().name)
         : place_ == Place::metadata ? std::string("__metadata__")
                                     : std::string("the header");
-    throw Error(ErrorKind::data, "{}: {}: {} is out of place", where_, inside, what);
+    throw Error(ErrorKind::data, "{}: {}: {} is not allowed here", where_, inside, what);
   }
 
   std::string_view where_;
   Place place_ = Place::document;
   std::string key_;
   std::set<std::string> names_;
-};
-
-// Files are opened with O_NONBLOCK so that a pipe without a writer cannot hang us.
-struct Descriptor {
-  int number = -1;
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
 };
 
 }  // namespace
@@ -237,8 +222,7 @@ std::span<const T> TensorView::as() const {
       break;
   }
   if (!fits) {
-    throw Error(ErrorKind::data, "tensor {}: holds {} values, which is not what is needed", name,
-                row_of(type).name);
+    throw Error(ErrorKind::data, "tensor {}: unexpected type {}", name, row_of(type).name);
   }
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(T) != 0) {
     throw Error(ErrorKind::data, "tensor {}: its data are not aligned for {}", name,
@@ -272,7 +256,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
                 where);
   }
   if (length > file.size() - 8) {
-    throw Error(ErrorKind::data, "{}: is cut off inside its header ({} bytes of {})", where,
+    throw Error(ErrorKind::data, "{}: is truncated inside its header ({} bytes of {})", where,
                 file.size() - 8, length);
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
@@ -303,7 +287,7 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
     if (first < end) fail("overlaps the tensor before it");
     if (first > end) fail("leaves a hole before it");
     if (bytes_of_shape(*entry.type, *entry.shape) != last - first) {
-      fail("its size is not what its type and shape say");
+      fail("its size does not match its type and shape");
     }
     header.tensors.push_back({std::move(entry.name), *entry.type, std::move(*entry.shape),
                               data.subspan(first, last - first)});
@@ -316,17 +300,9 @@ SafetensorsHeader parse_safetensors(std::span<const std::byte> file, std::string
 }
 
 struct TensorFile::State {
-  std::string path;
-  std::span<const std::byte> mapping;
+  MappedFile file;
   SafetensorsHeader header;
   std::map<std::string_view, const TensorView*> by_name;
-
-  State() = default;
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-  ~State() {
-    if (!mapping.empty()) ::munmap(const_cast<std::byte*>(mapping.data()), mapping.size());
-  }
 };
 
 TensorFile::TensorFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -335,31 +311,17 @@ TensorFile& TensorFile::operator=(TensorFile&&) noexcept = default;
 TensorFile::~TensorFile() = default;
 
 TensorFile TensorFile::open(const std::string& path) {
-  const auto fail = [&path](int error) {
-    throw Error(ErrorKind::io, "{}: {}", path, std::generic_category().message(error));
-  };
-  auto state = std::make_unique<State>();
-  state->path = path;
-  {
-    const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    struct stat status {};
-    if (file.number < 0 || ::fstat(file.number, &status) != 0) fail(errno);
-    if (S_ISDIR(status.st_mode)) fail(EISDIR);
-    if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::io, "{}: is not a regular file", path);
-    if (status.st_size == 0) throw Error(ErrorKind::data, "{}: is empty", path);
-    const auto size = static_cast<std::size_t>(status.st_size);
-    void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.number, 0);
-    if (address == MAP_FAILED) fail(errno);
-    state->mapping = {static_cast<const std::byte*>(address), size};
-  }
-  state->header = parse_safetensors(state->mapping, path);
+  MappedFile file = MappedFile::open(path);
+  SafetensorsHeader header = parse_safetensors(file.bytes(), path);
+  auto state = std::make_unique<State>(State{std::move(file), std::move(header), {}});
   for (const TensorView& tensor : state->header.tensors) {
     state->by_name.emplace(tensor.name, &tensor);
   }
   return TensorFile(std::move(state));
 }
 
-const std::string& TensorFile::path() const { return state_->path; }
+const MappedFile& TensorFile::file() const { return state_->file; }
+const std::string& TensorFile::path() const { return state_->file.path(); }
 const std::vector<TensorView>& TensorFile::tensors() const { return state_->header.tensors; }
 
 const TensorView* TensorFile::find(std::string_view name) const {
@@ -370,7 +332,7 @@ const TensorView* TensorFile::find(std::string_view name) const {
 const TensorView& TensorFile::at(std::string_view name) const {
   const TensorView* tensor = find(name);
   if (tensor == nullptr) {
-    throw Error(ErrorKind::data, "{}: tensor {} is missing", state_->path, name);
+    throw Error(ErrorKind::data, "{}: tensor {} is missing", path(), name);
   }
   return *tensor;
 }
@@ -379,14 +341,8 @@ const std::map<std::string, std::string>& TensorFile::metadata() const {
   return state_->header.metadata;
 }
 
-std::span<const std::byte> TensorFile::mapping() const { return state_->mapping; }
+std::span<const std::byte> TensorFile::mapping() const { return state_->file.bytes(); }
 
-void TensorFile::forget(std::span<const std::byte> bytes) const {
-  // Whole pages, outwards: a neighbour's bytes are read again when asked for.
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto first = reinterpret_cast<std::uintptr_t>(bytes.data()) / page * page;
-  const auto last = reinterpret_cast<std::uintptr_t>(bytes.data() + bytes.size());
-  if (!bytes.empty()) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-}
+void TensorFile::forget(std::span<const std::byte> bytes) const { state_->file.forget(bytes); }
 
 }  // namespace tinyloop

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tinyloop/files/mapped_file.h"
+
 namespace tinyloop {
 
 enum class TensorType { f64, f32, f16, bf16, i64, i32, i16, i8, u64, u32, u16, u8, boolean };
@@ -58,15 +60,14 @@ class TensorFile {
   TensorFile& operator=(TensorFile&&) noexcept;
   ~TensorFile();
 
+  const MappedFile& file() const;
   const std::string& path() const;
   const std::vector<TensorView>& tensors() const;       // in file order
   const TensorView* find(std::string_view name) const;  // nullptr if absent
   const TensorView& at(std::string_view name) const;    // throws Error(data) if absent
   const std::map<std::string, std::string>& metadata() const;
-  std::span<const std::byte> mapping() const;  // the whole file
-  // Tells the kernel that these pages will not be needed again soon (keeps a converter's memory
-  // small).
-  void forget(std::span<const std::byte> bytes) const;
+  std::span<const std::byte> mapping() const;           // the whole file
+  void forget(std::span<const std::byte> bytes) const;  // as MappedFile's
 
  private:
   struct State;

@@ -23,7 +23,7 @@ struct Descriptor {
 
 }  // namespace
 
-std::string read_text_file(const std::string& path, std::int64_t most) {
+std::string read_text_file(const std::string& path, std::int64_t max_bytes) {
   const auto fail = [&path](int error) {
     throw Error(ErrorKind::io, "{}: {}", path, std::generic_category().message(error));
   };
@@ -40,8 +40,8 @@ std::string read_text_file(const std::string& path, std::int64_t most) {
     if (count < 0) fail(errno);
     if (count == 0) return text;
     text.append(block, static_cast<std::size_t>(count));
-    if (static_cast<std::int64_t>(text.size()) > most) {
-      throw Error(ErrorKind::data, "{}: is longer than {} bytes", path, most);
+    if (static_cast<std::int64_t>(text.size()) > max_bytes) {
+      throw Error(ErrorKind::data, "{}: is longer than {} bytes", path, max_bytes);
     }
   }
 }

@@ -76,10 +76,10 @@ void TokenArrayReader::load(ByteSource& source) {
   array_ = parse_npy(file, source.name());
   const std::vector<std::int64_t>& shape = array_.shape;
   if (array_.type == NpyType::f32) {
-    throw Error(ErrorKind::data, "{}: an array of floats, not of ids", source.name());
+    throw Error(ErrorKind::data, "{}: is an array of floats, not of ids", source.name());
   }
   if (shape.empty() || shape.size() > 2) {
-    throw Error(ErrorKind::data, "{}: an array of {} dimensions, not 1 or 2", source.name(),
+    throw Error(ErrorKind::data, "{}: is an array of {} dimensions, not 1 or 2", source.name(),
                 shape.size());
   }
   // Rows without ids take no bytes, so a header could claim any number of them.

@@ -16,8 +16,8 @@ class TokenArrayReader {
  public:
   TokenArrayReader(TokenFormat format, TokenLimits limits) : format_(format), limits_(limits) {}
 
-  // The next row; no value at the end. A wrong id spoils its own row only, a file that is no such
-  // array is one wrong row. In messages the row is the line and the place in it the column.
+  // The next row; no value at the end. A wrong id spoils only its own row; a file that is not
+  // such an array is one wrong row. In messages the row is the line and the place in it the column.
   std::optional<TokenLine> next(ByteSource& source);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines of several token files one after another, numbered through, or a fixed share of them.
-// What a line may hold is token_lines' business.
+// The lines of several token files one after another, numbered across files, or a fixed share of
+// them. The content of a line is token_lines' business.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct LineShare {  // the lines whose number less 1 leaves the remainder `index
                     // `of`
   std::int64_t index = 0, of = 1;
   bool holds(std::int64_t number) const { return (number - 1) % of == index; }
-  std::int64_t of_lines(std::int64_t lines) const {  // how many of them it holds
+  std::int64_t of_lines(std::int64_t lines) const {  // how many of `lines` it contains
     return lines > index ? (lines - 1 - index) / of + 1 : 0;
   }
 };
@@ -28,10 +28,10 @@ class TokenFiles {
   TokenFiles(std::vector<std::string> paths, TokenFormat format, TokenLimits limits,
              LineShare share = {});
 
-  // The next line of the share, wrong and empty ones included; no value: there is none. Lines of
-  // others are skipped unread. Throws what TokenReader throws.
+  // The next line of the share, including wrong and empty ones; no value at the end. Lines of
+  // other shares are skipped unread. Throws what TokenReader throws.
   std::optional<TokenLine> next();
-  // Through all files, from 1, of the line that next() gave last.
+  // The number, across all files and from 1, of the line that next() last returned.
   std::int64_t number() const { return number_; }
 
  private:

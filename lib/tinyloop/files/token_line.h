@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One sequence of token ids as it was read, the forms it may be written in, and the limits it must
-// keep. Reading is token_lines' business.
+// One sequence of token ids as it was read, the formats it may have, and the limits it must
+// satisfy. Reading is token_lines' business.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct TokenLine {
   std::int64_t number = 0;   // 1-based line (or row) in its file
   std::vector<TokenId> ids;  // the prompt
   std::string error;         // not empty: "file:line:column: cause"; ids is then empty
-  std::string id_json;  // jsonl: the value of "id" as JSON text, echoed untouched; may be empty
+  std::string id_json;  // jsonl: the value of "id" as JSON text, copied to output; may be empty
   std::optional<std::int64_t> max_tokens;  // jsonl
   std::optional<std::uint64_t> seed;       // jsonl
   // jsonl with job_keys:

@@ -17,7 +17,7 @@
 namespace tinyloop {
 namespace {
 
-constexpr int kMostDigits = 10;  // of 2^31
+constexpr int kMaxDigits = 10;  // of 2^31
 
 struct FormatRow {
   std::string_view name;
@@ -67,7 +67,7 @@ class IdParser {
       fail(column_ - 1, not_a_digit('\r'));  // the one before was not the end of the line
     } else if (c >= '0' && c <= '9') {
       if (digits_ == 0) begin_number();
-      if (++digits_ > kMostDigits) fail(number_column_, "number has too many digits");
+      if (++digits_ > kMaxDigits) fail(number_column_, "number has too many digits");
       value_ = value_ * 10 + (c - '0');
     } else if (c == ' ' || c == '\t' || c == '\r') {
       if (digits_ > 0) end_number();
@@ -79,9 +79,9 @@ class IdParser {
   // What whoever wrote it may have had in mind.
   std::string hint(char c) const {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    if (letter && digits_ == 0) return "; a line is ids, not text";
+    if (letter && digits_ == 0) return "; expected ids, not text";
     if (c == '{' || c == '[') return "; JSON is another input format";
-    if (c == ',') return "; ids have blanks between them";
+    if (c == ',') return "; separate ids with blanks";
     return "";
   }
   void begin_number() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads sequences of token ids (text lines, JSONL, binary) and writes them. See tl-tokens(5).
-// Knows neither models nor options beyond the greatest id: what the ids mean is the caller's
+// Knows neither models nor options beyond the highest id: what the ids mean is the caller's
 // business.
 #pragma once
 
@@ -36,7 +36,7 @@ class TokenReader {
   TokenReader& operator=(const TokenReader&) = delete;
 
   std::optional<TokenLine> next();  // no value: end of file
-  // As next(), but nothing is told of the line, nor is it checked. false: end of file.
+  // As next(), but does not return or check the line. false: end of file.
   bool skip();
 
  private:
@@ -44,7 +44,7 @@ class TokenReader {
   std::unique_ptr<State> state_;
 };
 
-// The ids of a text file as they arrive, for what is shown while it is made.
+// The ids of a text file as they arrive, for output that is shown as it is generated.
 class TokenStream {
  public:
   TokenStream(const std::string& path, TokenLimits limits);
@@ -56,7 +56,7 @@ class TokenStream {
     std::vector<TokenId> ids;  // may be none
     bool line_end = false;     // they are the last ones of their line
   };
-  // Waits if nothing has arrived; no value: end of file. Throws Error(usage) for what is no id.
+  // Waits if nothing has arrived; no value: end of file. Throws Error(usage) for a non-id.
   std::optional<Part> next();
 
  private:
@@ -69,11 +69,11 @@ class TokenStream {
 TokenLine parse_text_line(std::string_view text, std::string_view where, std::int64_t number,
                           TokenLimits limits);
 
-// Parses one JSONL object; unknown and repeated keys are an error, and so are options that jobs of
-// a batch share and one of them asks for; an "id" is kept all the same. With limits.job_keys
-// "snapshot", "segments" and "present" may take the place of "tokens": the ids are then those of
-// the segments present, one after another. Where the text is no JSON the
-// message has a column, where a value is wrong it has the key: "requests.jsonl:3: tokens[2]: id
+// Parses one JSONL object; unknown and duplicate keys are errors, and so are options that all jobs
+// of a batch share; an "id" is kept all the same. With limits.job_keys
+// "snapshot", "segments" and "present" may replace "tokens": the ids are then those of
+// the segments present, concatenated. For malformed JSON the
+// message has a column, for a wrong value it has the key: "requests.jsonl:3: tokens[2]: id
 // 70000 is not below 50304".
 TokenLine parse_json_line(std::string_view text, std::string_view where, std::int64_t number,
                           TokenLimits limits);

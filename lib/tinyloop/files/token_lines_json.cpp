@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses one object of the JSONL format. Events, not a tree, so that nothing nested or long is ever
+// Parses one object of the JSONL format. Event-driven, so that nothing nested or long is ever
 // built. The rest of token_lines is in token_lines.cpp.
 #include <fmt/format.h>
 
@@ -37,9 +37,9 @@ constexpr std::array<std::string_view, 10> kKeys = {
 constexpr std::size_t kPlainKeys = 4;
 
 // Jobs wait in memory by the thousand, so what they carry beside their ids has a limit.
-constexpr std::size_t kMostText = 4096;     // bytes of an id or a group
-constexpr std::size_t kMostStops = 256;     // sequences of one job, each a piece of memory
-constexpr std::size_t kMostStopIds = 4096;  // in all of them
+constexpr std::size_t kMaxText = 4096;     // bytes of an id or a group
+constexpr std::size_t kMaxStops = 256;     // sequences of one job, each a piece of memory
+constexpr std::size_t kMaxStopIds = 4096;  // in all of them
 
 // What all jobs of a batch have in common, so none of them may ask for its own.
 constexpr std::string_view kShared[] = {"temperature",
@@ -79,12 +79,12 @@ class ObjectParser : public nlohmann::json_sax<Json> {
       if (!seen_[key]) continue;
       return fail(
           fmt::format("'{}' and 'segments' exclude each other: a coalition's {}", kKeys[key],
-                      key == kTokens ? "prompt is that of its segments" : "group is computed"));
+                      key == kTokens ? "prompt consists of its segments" : "group is computed"));
     }
     for (const Key key : {kSnapshot, kSegments, kPresent}) {
       if (!seen_[key]) return fail(fmt::format("key '{}' is missing", kKeys[key]));
     }
-    if (segments_.empty()) return fail("segments: there is none");
+    if (segments_.empty()) return fail("segments: the list is empty");
     if (present_.size() != segments_.size()) {
       return fail(
           fmt::format("present: {} values for {} segments", present_.size(), segments_.size()));
@@ -115,7 +115,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     }
     if (place_ == Place::object && (key_ == kGroup || key_ == kSnapshot)) {
       if (key_ == kGroup && value.empty()) return refuse("it is empty");
-      if (key_ == kGroup && value.size() > kMostText) return refuse(too_much_text());
+      if (key_ == kGroup && value.size() > kMaxText) return refuse(too_much_text());
       (key_ == kGroup ? line.group : snapshot_) = value;
       return true;
     }
@@ -143,8 +143,8 @@ class ObjectParser : public nlohmann::json_sax<Json> {
       case Place::tokens:
         return id(line.ids, value);
       case Place::sequence:
-        if (++stop_ids_ > kMostStopIds) {
-          return refuse(fmt::format("more than {} ids in all sequences", kMostStopIds));
+        if (++stop_ids_ > kMaxStopIds) {
+          return refuse(fmt::format("more than {} ids in all sequences", kMaxStopIds));
         }
         return id(line.stop->back(), value);
       case Place::segment_tokens:
@@ -200,12 +200,12 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     const auto key = static_cast<Key>(known - kKeys.begin());
     if (place_ == Place::segment) {
       segment_key_ = key;
-      if (std::exchange(segment_seen_[key], true)) return refuse("is there twice");
+      if (std::exchange(segment_seen_[key], true)) return refuse("duplicate key");
       return true;
     }
     key_ = key;
     if (!std::exchange(seen_[key], true)) return true;
-    return fail_key(fmt::format("key '{}' is there twice", name));
+    return fail_key(fmt::format("duplicate key '{}'", name));
   }
   bool end_object() override {
     if (--depth_ == 0) id_unsure_ = false;
@@ -230,8 +230,8 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     } else if (place_ == Place::object && key_ == kSegments) {
       place_ = Place::segments;
     } else if (place_ == Place::stop) {
-      if (line.stop->size() == kMostStops) {
-        return refuse(fmt::format("more than {} sequences", kMostStops));
+      if (line.stop->size() == kMaxStops) {
+        return refuse(fmt::format("more than {} sequences", kMaxStops));
       }
       place_ = Place::sequence;
       line.stop->emplace_back();
@@ -313,7 +313,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
   bool scalar(std::string text) {
     const bool at_id =
         key_ == kId && (place_ == Place::object || (place_ == Place::lost && depth_ == 1));
-    if (at_id && text.size() > kMostText) return refuse(too_much_text());
+    if (at_id && text.size() > kMaxText) return refuse(too_much_text());
     if (at_id) {
       id_unsure_ = text.front() != '"';
       line.id_json = std::move(text);
@@ -377,9 +377,10 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     const bool of_jobs = place_ == Place::object && !limits_.job_keys &&
                          std::find(kKeys.begin(), kKeys.end(), name) != kKeys.end();
     if (of_jobs) return fmt::format("key '{}' is only for jobs of tl-batch", name);
-    if (!shared) return fmt::format("key '{}' is not known", excerpt(name));
+    if (!shared) return fmt::format("unknown key '{}'", excerpt(name));
     std::replace(option.begin(), option.end(), '_', '-');
-    return fmt::format("key '{}' is not a job's own: all lanes share it; give --{}", name, option);
+    return fmt::format("key '{}' cannot be set per job: all lanes share it; use --{}", name,
+                       option);
   }
   std::string too_long() const {
     return fmt::format("prompt too long: more than {} ids (the context)", limits_.longest);
@@ -393,7 +394,7 @@ class ObjectParser : public nlohmann::json_sax<Json> {
     fail(std::move(cause));
     return true;
   }
-  static std::string too_much_text() { return fmt::format("longer than {} bytes", kMostText); }
+  static std::string too_much_text() { return fmt::format("longer than {} bytes", kMaxText); }
   bool refuse(std::string_view cause) {
     if (place_ != Place::lost) {
       fail(place_ == Place::outside ? "not a JSON object" : fmt::format("{}: {}", name(), cause));

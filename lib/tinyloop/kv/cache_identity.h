@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What two runs must have in common before one may use the other's keys and values, and the names
-// that follow from it. Not files and not the values themselves.
+// What two runs must share before one may use the other's keys and values, and the names
+// derived from it. Not files and not the values themselves.
 #pragma once
 
 #include <compare>
@@ -15,13 +15,13 @@
 
 namespace tinyloop {
 
-inline constexpr int kSnapshotVersion = 1;
+inline constexpr int kSnapshotVersion = 2;
 
 struct CacheIdentity {
   std::string model;          // fingerprint
   std::string arithmetic;     // of the device, "cpu-1"
   std::string kv;             // storage mode, those of store-h included
-  std::string initial_state;  // "" where it is not free
+  std::string initial_state;  // "" if the model fixes it
   std::int32_t loops = 0;
   std::int64_t window = 0;
 

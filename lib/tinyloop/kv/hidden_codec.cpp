@@ -24,15 +24,15 @@ float rounded(float x, float inverse, float limit) {
 
 }  // namespace
 
-std::size_t hidden_record_bytes(HiddenMode mode, std::int64_t hidden) {
+std::size_t hidden_record_bytes(StorageMode mode, std::int64_t hidden) {
   const auto width = static_cast<std::size_t>(hidden);
-  if (mode == HiddenMode::h16) return (width * 2 + 3) / 4 * 4;
-  return groups_of(width) * (sizeof(float) + (mode == HiddenMode::h8 ? kGroup : kGroup / 2));
+  if (mode == StorageMode::h16) return (width * 2 + 3) / 4 * 4;
+  return groups_of(width) * (sizeof(float) + (mode == StorageMode::h8 ? kGroup : kGroup / 2));
 }
 
-void encode_hidden(HiddenMode mode, std::span<float> row, std::span<std::byte> record) {
+void encode_hidden(StorageMode mode, std::span<float> row, std::span<std::byte> record) {
   std::ranges::fill(record, std::byte{0});
-  if (mode == HiddenMode::h16) {
+  if (mode == StorageMode::h16) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::uint16_t half = float_to_half(row[i]);
       std::memcpy(&record[2 * i], &half, sizeof(half));
@@ -40,7 +40,7 @@ void encode_hidden(HiddenMode mode, std::span<float> row, std::span<std::byte> r
   } else {
     const std::size_t groups = groups_of(row.size());
     const std::span<std::byte> values = record.subspan(groups * sizeof(float));
-    const float limit = mode == HiddenMode::h8 ? 127.0f : 7.0f;
+    const float limit = mode == StorageMode::h8 ? 127.0f : 7.0f;
     for (std::size_t g = 0; g < groups; ++g) {
       const std::span<const float> group =
           row.subspan(g * kGroup, std::min(kGroup, row.size() - g * kGroup));
@@ -57,7 +57,7 @@ void encode_hidden(HiddenMode mode, std::span<float> row, std::span<std::byte> r
       std::memcpy(&record[g * sizeof(float)], &scale, sizeof(scale));
       for (std::size_t j = 0; j < group.size(); ++j) {
         const int q = static_cast<int>(rounded(group[j], inverse, limit));
-        if (mode == HiddenMode::h8) {
+        if (mode == StorageMode::h8) {
           values[g * kGroup + j] = static_cast<std::byte>(q);
         } else {
           values[g * kGroup / 2 + j % 16] |=
@@ -69,8 +69,8 @@ void encode_hidden(HiddenMode mode, std::span<float> row, std::span<std::byte> r
   decode_hidden(mode, record, row);
 }
 
-void decode_hidden(HiddenMode mode, std::span<const std::byte> record, std::span<float> row) {
-  if (mode == HiddenMode::h16) {
+void decode_hidden(StorageMode mode, std::span<const std::byte> record, std::span<float> row) {
+  if (mode == StorageMode::h16) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       std::uint16_t half = 0;
       std::memcpy(&half, &record[2 * i], sizeof(half));
@@ -84,7 +84,7 @@ void decode_hidden(HiddenMode mode, std::span<const std::byte> record, std::span
     float scale = 0.0f;
     std::memcpy(&scale, &record[g * sizeof(float)], sizeof(scale));
     int q = 0;
-    if (mode == HiddenMode::h8) {
+    if (mode == StorageMode::h8) {
       q = static_cast<std::int8_t>(values[i]);
     } else {
       const auto both = static_cast<unsigned>(values[g * kGroup / 2 + j % 16]);

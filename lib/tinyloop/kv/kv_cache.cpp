@@ -52,16 +52,32 @@ struct AttachedPlanes {
 
 }  // namespace
 
-KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode) : ops_(&ops), plan_(plan) {
-  geometry_ = {mode, plan.kv_heads, plan.head_dim};
-  if (plan.stored_hidden == HiddenMode::none) return;
-  record_bytes_ = hidden_record_bytes(plan.stored_hidden, plan.hidden);
+KvGeometry geometry_of(const LoopPlan& plan) {
+  const auto tiles = [](StorageMode mode) {
+    switch (mode) {
+      case StorageMode::f32:
+        return KvMode::f32;
+      case StorageMode::int8:
+        return KvMode::int8;
+      case StorageMode::int4:
+        return KvMode::int4;
+      default:  // f16, and what is computed from stored inputs
+        return KvMode::f16;
+    }
+  };
+  return {tiles(plan.storage), plan.kv_heads, plan.head_dim};
+}
+
+KvCache::KvCache(Ops& ops, const LoopPlan& plan)
+    : ops_(&ops), geometry_(geometry_of(plan)), plan_(plan) {
+  if (!stores_inputs(plan.storage)) return;
+  record_bytes_ = hidden_record_bytes(plan.storage, plan.hidden);
   records_.resize(static_cast<std::size_t>(planes()));
 }
 
-KvCache::KvCache(Ops& ops, const LoopPlan& plan, KvMode mode,
-                 std::shared_ptr<const Snapshot> snapshot, std::int64_t length)
-    : KvCache(ops, plan, mode) {
+KvCache::KvCache(Ops& ops, const LoopPlan& plan, std::shared_ptr<const Snapshot> snapshot,
+                 std::int64_t length)
+    : KvCache(ops, plan) {
   assert(snapshot->serves(length));
   const SnapshotShape& shape = snapshot->shape();
   const bool hidden = record_bytes_ > 0;
@@ -298,10 +314,10 @@ KvCache KvCache::fork() {
 }
 
 KvCache KvCache::share_loops(std::int32_t slots) const {
-  assert(plan_.kv_slots == 0 && slots >= 1 && slots <= plan_.loops);
+  assert(plan_.shared_planes == 0 && slots >= 1 && slots <= plan_.loops);
   LoopPlan plan = plan_;
-  plan.kv_slots = slots;
-  KvCache slim(*ops_, plan, geometry_.mode);
+  plan.shared_planes = slots;
+  KvCache slim(*ops_, plan);
   const auto copy_plane = [&](const KvSegment& to, std::int32_t plane, const KvSegment& from,
                               std::int32_t source) {
     verify(source);

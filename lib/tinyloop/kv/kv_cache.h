@@ -18,15 +18,18 @@
 
 namespace tinyloop {
 
+// The tiles of the plan's planes.
+KvGeometry geometry_of(const LoopPlan& plan);
+
 class KvCache {
  public:
   // Holds no memory until reserve(). `ops` must outlive the cache.
-  KvCache(Ops& ops, const LoopPlan& plan, KvMode mode);
+  KvCache(Ops& ops, const LoopPlan& plan);
   // Begins with the first `length` positions of a snapshot, used where it is mapped but for a last
   // partial tile, which is copied. The snapshot serves(length). Throws Error(data) if its shape is
   // another one. In the store-h modes the planes are checked here, throwing DamagedSnapshot, and
   // the tiles are empty: Forward::restore() fills them from the records.
-  KvCache(Ops& ops, const LoopPlan& plan, KvMode mode, std::shared_ptr<const Snapshot> snapshot,
+  KvCache(Ops& ops, const LoopPlan& plan, std::shared_ptr<const Snapshot> snapshot,
           std::int64_t length);
   KvCache(KvCache&&) = default;
   KvCache& operator=(KvCache&&) = default;
@@ -69,7 +72,6 @@ class KvCache {
   void verify(std::int32_t plane) const;
 
   // The store-h modes' records, [planes][positions], kept in host memory from first_record() on.
-  HiddenMode stored_hidden() const { return plan_.stored_hidden; }
   std::int64_t first_record() const { return first_record_; }
   std::span<std::byte> record(std::int32_t plane, std::int64_t position);
 

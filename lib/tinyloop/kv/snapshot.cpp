@@ -40,7 +40,7 @@ class Fields {
     return *value;
   }
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorKind::data, "{}: not a sound snapshot: {}", file_.path(), what);
+    throw Error(ErrorKind::data, "{}: invalid snapshot: {}", file_.path(), what);
   }
 
  private:
@@ -71,8 +71,8 @@ void check_version(const Fields& fields, const std::string& path) {
     fields.fail("format is wrong");
   }
   if (version != kSnapshotVersion) {
-    throw Error(ErrorKind::data, "{}: snapshot of format {}, this program knows {}", path, version,
-                kSnapshotVersion);
+    throw Error(ErrorKind::data, "{}: snapshot of format {}, but this program reads {}", path,
+                version, kSnapshotVersion);
   }
 }
 
@@ -89,13 +89,13 @@ std::string time_text(double ms) {
 }
 
 std::vector<TensorPlan> plans_of(const SnapshotShape& shape, std::int64_t length,
-                                 std::int64_t hidden, bool states, bool injected) {
+                                 std::int64_t hidden, bool injected) {
   std::vector<TensorPlan> plans = {
       {"ids", TensorType::i32, {length}},
-      {"last", TensorType::f32, {hidden}},
       {"kv", TensorType::u8, {shape.planes, shape.kv_heads, shape.tiles, shape.tile_bytes}}};
-  if (states) plans.push_back({"states", TensorType::f32, {length, hidden}});
-  if (injected) plans.push_back({"kept", TensorType::f32, {length, hidden}});
+  if (hidden == 0) return plans;
+  plans.push_back({"states", TensorType::f32, {length, hidden}});
+  if (injected) plans.push_back({"injected", TensorType::f32, {length, hidden}});
   return plans;
 }
 
@@ -140,11 +140,10 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
   s.created_ = fields.number<std::int64_t>("created", 0);
   s.prefill_ms_ = static_cast<double>(fields.number<std::int64_t>("prefill_us", 0)) / 1000.0;
   s.ids_ = s.file_.at("ids").as<std::int32_t>();
-  s.last_ = s.file_.at("last").as<float>();
   const TensorView& kv = s.file_.at("kv");
   constexpr std::int64_t kMost = std::int64_t{1} << 24;  // planes and heads
   if (kv.type != TensorType::u8 || kv.shape.size() != 4 || kv.shape[0] > kMost ||
-      kv.shape[1] > kMost || s.ids_.empty() || s.last_.empty()) {
+      kv.shape[1] > kMost || s.ids_.empty()) {
     fields.fail("a tensor has the wrong shape");
   }
   s.kv_ = kv.bytes;
@@ -154,11 +153,11 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
   const std::byte* end = s.kv_.data() + s.kv_.size();
   if (const TensorView* states = s.file_.find("states")) {
     s.states_ = states->as<float>();
-    const TensorView* injected = s.file_.find("kept");
+    const TensorView* injected = s.file_.find("injected");
     if (injected != nullptr) s.injected_ = injected->as<float>();
-    const std::size_t values = s.ids_.size() * s.last_.size();
-    if (s.states_.size() != values || (injected != nullptr && s.injected_.size() != values) ||
-        states->bytes.data() < end ||
+    const std::size_t values = s.states_.size();
+    if (values == 0 || values % s.ids_.size() != 0 ||
+        (injected != nullptr && s.injected_.size() != values) || states->bytes.data() < end ||
         !parse_number(fields.text("states_checksum"), s.states_checksum_, 16)) {
       fields.fail("the states have the wrong shape");
     }
@@ -168,7 +167,7 @@ std::shared_ptr<const Snapshot> Snapshot::open(const std::string& path) {
   const std::int64_t tiles = (s.length() + kTile - 1) / kTile - s.shape_.first_tile;
   if (s.kv_.empty() || s.shape_.tiles != tiles || end != whole.data() + whole.size() ||
       reinterpret_cast<std::uintptr_t>(s.kv_.data()) % 64 != 0) {
-    fields.fail("the planes are not where they should be");
+    fields.fail("the planes are misplaced");
   }
   const std::string_view head(reinterpret_cast<const char*>(whole.data()),
                               static_cast<std::size_t>(s.kv_.data() - whole.data()));
@@ -222,13 +221,13 @@ void Snapshot::verify_all() const {
 }
 
 std::int64_t snapshot_bytes(const CacheIdentity& identity, const SnapshotShape& shape,
-                            std::int64_t length, std::int64_t hidden, bool states, bool injected) {
-  return TensorFileWriter::file_bytes(plans_of(shape, length, hidden, states, injected),
-                                      metadata_of(identity, shape, states));
+                            std::int64_t length, std::int64_t hidden, bool injected) {
+  return TensorFileWriter::file_bytes(plans_of(shape, length, hidden, injected),
+                                      metadata_of(identity, shape, hidden > 0));
 }
 
 std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
-                                                 const SnapshotContent& content) {
+                                                 const SnapshotContent& content, bool shared) {
   const SnapshotShape& shape = content.shape;
   const bool states = !content.states.empty();
   std::map<std::string, std::string> metadata = metadata_of(content.identity, shape, states);
@@ -236,12 +235,10 @@ std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
   metadata["prefill_us"] = time_text(content.prefill_ms);
   if (states) metadata["states_checksum"] = hex(states_hash(content.states, content.injected));
   std::vector<TensorPlan> plans =
-      plans_of(shape, static_cast<std::int64_t>(content.ids.size()),
-               static_cast<std::int64_t>(content.last.size()), states, !content.injected.empty());
+      plans_of(shape, std::ssize(content.ids), content.hidden(), !content.injected.empty());
   auto writer =
-      std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata), true);
+      std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata), shared);
   writer->append(std::as_bytes(content.ids));
-  writer->append(std::as_bytes(content.last));
   std::vector<std::byte> plane(static_cast<std::size_t>(shape.plane_bytes()));
   std::string checksums;
   for (std::int32_t i = 0; i < shape.planes; ++i) {
@@ -258,7 +255,6 @@ std::unique_ptr<TensorFileWriter> write_snapshot(const std::string& path,
     head.resize((head.size() + 63) / 64 * 64);  // as the writer aligns
   };
   add(std::as_bytes(content.ids));
-  add(std::as_bytes(content.last));
   writer->set_metadata("checksum", hex(XXH3_64bits(head.data(), head.size())));
   writer->sync();
   return writer;

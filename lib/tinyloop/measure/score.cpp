@@ -8,9 +8,9 @@
 #include <limits>
 
 #include "tinyloop/error.h"
+#include "tinyloop/prompt/prefill.h"
 #include "tinyloop/random.h"
 #include "tinyloop/sampling/sampler.h"
-#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 
@@ -20,7 +20,7 @@ void check_length(const Forward& forward, std::span<const TokenId> ids) {
   if (ids.empty()) throw Error(ErrorKind::usage, "empty sequence");
   const std::int64_t context = forward.model().config().context;
   if (static_cast<std::int64_t>(ids.size()) > context) {
-    throw Error(ErrorKind::usage, "prompt too long: {} ids, the model's context holds {}",
+    throw Error(ErrorKind::usage, "prompt too long: {} ids exceed the model's context of {}",
                 ids.size(), context);
   }
 }
@@ -132,10 +132,10 @@ std::vector<LoopTrace> trace_loops(Forward& forward, KvCache& cache, std::span<c
     step.best =
         static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
     step.probability = exact_exp(log_probability(logits, step.best));
-    const double greatest = logits[static_cast<std::size_t>(step.best)];
+    const double max_logit = logits[static_cast<std::size_t>(step.best)];
     double sum = 0.0, weighted = 0.0;
     for (const float logit : logits) {
-      const double shifted = static_cast<double>(logit) - greatest;
+      const double shifted = static_cast<double>(logit) - max_logit;
       sum += exact_exp(shifted);
       weighted += exact_exp(shifted) * shifted;
     }

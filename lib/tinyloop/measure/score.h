@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How likely given sequences are, and what the loops do to a prompt: reads, never generates.
+// How likely given sequences are, and what the loops do to a prompt; never generates.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,30 @@ struct Score {
   // Natural logarithm of the probability of ids[i + 1] after ids[0..i]; one fewer than ids.
   std::vector<double> log_probabilities;
   double sum() const;
-  // exp(-sum / count): infinite beyond the range of doubles, NaN for a single id, which nothing
-  // predicts.
+  // exp(-sum / count): infinite beyond the range of doubles, NaN for a single id, which is not
+  // scored.
   double perplexity() const;
 };
 
-// What score() hands out on the way, all of it optional.
+// Optional outputs of score() along the way.
 struct ScoreHooks {
   // Logits [vocab] of each position in order.
   std::function<void(std::span<const float> logits)> logits;
-  // States [loops][hidden] of each position in order: what was handed to the next loop, to the coda
-  // or to the head.
+  // States [loops][hidden] of each position in order: the input of the next loop, the coda or the
+  // head.
   std::function<void(std::span<const float> states)> states;
 };
 
-// Runs `ids` through an empty cache. Throws Error(usage) if there is no id, more than the context
-// holds or one outside the vocabulary, Error(device) if logits are not finite, naming the position
-// of the id that they are for, as Sampler does.
+// Runs `ids` through an empty cache. Throws Error(usage) if there are no ids, more than the
+// context allows or an id outside the vocabulary, Error(device) if logits are not finite, naming
+// the position of the id they predict, as Sampler does.
 Score score(Forward& forward, KvCache& cache, std::span<const TokenId> ids, std::int64_t chunk,
             const ScoreHooks& hooks = {});
 
 // What one loop did to the last position of a prompt.
 struct LoopTrace {
   std::int32_t loop = 0;         // 1 .. loops
-  TokenId best = 0;              // the best id if the run left after this loop
+  TokenId best = 0;              // the best id if the run exited after this loop
   double probability = 0.0;      // of `best`
   double entropy = 0.0;          // of the next-id distribution, nats
   double relative_change = 0.0;  // |x_r - x_{r-1}| / |x_r|; loop 1 compares with the initial state

@@ -9,7 +9,7 @@
 
 #include "tinyloop/error.h"
 #include "tinyloop/measure/score.h"
-#include "tinyloop/schedule/prefill.h"
+#include "tinyloop/prompt/prompt.h"
 
 namespace tinyloop {
 namespace {
@@ -43,7 +43,7 @@ double rate(const DecodeStats& stats) {
 
 class Bench {
  public:
-  Bench(Forward& forward, KvMode kv, const SamplingOptions& sampling, const StopRules& stop,
+  Bench(Forward& forward, const SamplingOptions& sampling, const StopRules& stop,
         std::span<const std::vector<TokenId>> prompts, const BenchOptions& options)
       : forward_(forward),
         sampler_(sampling, forward.model().config().vocab),
@@ -52,11 +52,8 @@ class Bench {
         options_(options) {
     stop_.max_tokens = options.max_tokens;
     for (const std::vector<TokenId>& prompt : prompts) {
-      caches_.emplace_back(forward.ops(), forward.plan(), kv);
-      measure_updates(prompt, kv);
-      if (prompt.size() > 1) {
-        prefill(forward, caches_.back(), std::span(prompt).first(prompt.size() - 1), 0);
-      }
+      measure_updates(prompt);
+      read_.push_back(read_prompt(forward, prompt));
     }
     for (double& ratio : report_.update_ratios) ratio /= static_cast<double>(prompts.size());
     for (const Speculation& speculation : options.speculations) {
@@ -96,11 +93,11 @@ class Bench {
   }
 
  private:
-  void measure_updates(std::span<const TokenId> prompt, KvMode kv) {
-    KvCache cache(forward_.ops(), forward_.plan(), kv);
-    const auto most = static_cast<std::size_t>(std::min(forward_.max_rows(), forward_.slots()));
+  void measure_updates(std::span<const TokenId> prompt) {
+    KvCache cache(forward_.ops(), forward_.plan());
+    const auto max_rows = static_cast<std::size_t>(std::min(forward_.max_rows(), forward_.slots()));
     const std::vector<LoopTrace> trace =
-        trace_loops(forward_, cache, prompt.first(std::min(prompt.size(), most)));
+        trace_loops(forward_, cache, prompt.first(std::min(prompt.size(), max_rows)));
     report_.update_ratios.resize(trace.size() - 1);
     for (std::size_t i = 1; i < trace.size(); ++i) {
       report_.update_ratios[i - 1] += trace[i].update_ratio;
@@ -108,12 +105,10 @@ class Bench {
   }
 
   Answer run_once(const Speculation& speculation, std::size_t prompt) {
-    KvCache cache = caches_[prompt].fork();
     DecodeRequest request;
-    request.prompt = prompts_[prompt];
     request.stop = stop_;
     request.hash_logits = true;
-    return generate(forward_, cache, sampler_, request, speculation);
+    return generate(forward_, read_[prompt].fork(), sampler_, request, speculation);
   }
 
   double cost(const DecodeStats& stats) const {
@@ -132,7 +127,7 @@ class Bench {
       if (arm.dropped) continue;
       const Answer answer = run_once(arm.speculation, prompt);
       if (answer.tokens != plain.tokens || answer.stats.logits_hash != plain.stats.logits_hash) {
-        throw Error(ErrorKind::device, "{}: the stream of prompt {} differs from plain decoding's",
+        throw Error(ErrorKind::device, "{}: the stream of prompt {} differs from plain decoding",
                     arm.speculation.name(), prompt + 1);
       }
       arm.costs.push_back(cost(answer.stats));
@@ -170,7 +165,7 @@ class Bench {
   StopRules stop_;
   std::span<const std::vector<TokenId>> prompts_;
   BenchOptions options_;
-  std::vector<KvCache> caches_;  // of the prompts, but for their last ids
+  std::vector<Prompt> read_;
   BenchReport report_;
 };
 
@@ -187,11 +182,11 @@ const BenchArm& BenchReport::best() const {
   return *found;
 }
 
-BenchReport bench_speculation(Forward& forward, KvMode kv, const SamplingOptions& sampling,
+BenchReport bench_speculation(Forward& forward, const SamplingOptions& sampling,
                               const StopRules& stop, std::span<const std::vector<TokenId>> prompts,
                               const BenchOptions& options) {
   assert(!prompts.empty() && !options.speculations.empty());
-  return Bench(forward, kv, sampling, stop, prompts, options).run();
+  return Bench(forward, sampling, stop, prompts, options).run();
 }
 
 std::vector<Speculation> speculation_sweep(std::int32_t loops) {
@@ -209,6 +204,7 @@ std::vector<Speculation> speculation_sweep(std::int32_t loops) {
     speculation.kind = Speculation::Kind::tree;
     sweep.push_back(speculation);
   }
+  if (loops > 2) sweep.push_back(Speculation::parse("wavefront:d=1+2"));
   return sweep;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does speculation pay? Plain decoding against other schedules over the same prompts, runs
-// interleaved and compared in pairs. Measures; the verdict's threshold is the caller's.
+// Measures whether speculation pays: plain decoding against other schedules on the same prompts,
+// with runs interleaved and compared in pairs. The caller sets the verdict's threshold.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,28 @@
 namespace tinyloop {
 
 struct BenchOptions {
-  std::vector<Speculation> speculations;  // of one arm each, plain not among them
-  double budget_seconds = 60.0;           // after it no further repeat begins
-  std::int64_t repeats = 5;               // at most so many, at least one
+  std::vector<Speculation> speculations;  // one per arm, without plain
+  double budget_seconds = 60.0;           // no further repeat starts after it
+  std::int64_t repeats = 5;               // maximum, at least one
   std::int64_t max_tokens = 32;
-  // What a run cost; may be set to something else than the time by the wall clock.
+  // The cost of a run; may be something other than wall-clock time.
   std::function<double(const DecodeStats&)> cost;
 };
 
 struct BenchArm {
   Speculation speculation;
-  std::vector<double> costs;   // of each run: repeat by repeat, in these the prompts in order
+  std::vector<double> costs;   // of each run: by repeat, then by prompt
   std::vector<double> ratios;  // plain's cost over this one's, in the same order
   std::vector<double> rates;   // tokens a second after the first one, in the same order
   DecodeStats totals;          // counts summed over the runs
-  // Of the ratios: median, and the quartiles as their spread; NaN of a single ratio, which has
+  // Median of the ratios, and the quartiles as their spread; NaN for a single ratio, which has
   // none.
   double median = 0.0, low = 0.0, high = 0.0;
   double tokens_per_second = 0.0;  // median of the rates
   bool dropped = false;            // after some repeat, to keep within the budget
 
-  // Faster than plain decoding in three of four pairs: a high median alone may be chance, and so
-  // may a single pair.
+  // Faster than plain decoding in three of four pairs: a high median alone may be chance, as may a
+  // single pair.
   bool steady() const { return low > 1.0; }
   bool pays(double threshold) const { return steady() && median > threshold; }
 };
@@ -44,17 +44,17 @@ struct BenchReport {
   BenchArm plain;
   std::vector<BenchArm> arms;  // in the given order
   std::int64_t repeats = 0;    // of the arms that were not dropped
-  // Of each loop from the second on: |x_r - x_{r-1}| over the same one loop before, mean over the
-  // prompts' last positions.
+  // For each loop from the second: |x_r - x_{r-1}| over that of the previous loop, averaged over
+  // the prompts' last positions.
   std::vector<double> update_ratios;
 
-  const BenchArm& best() const;  // of those not dropped: the steady before others, by the median
+  const BenchArm& best() const;  // of those not dropped: steady arms first, then by median
 };
 
 // Throws Error(device) naming schedule and prompt if a stream differs from plain decoding's. Each
-// prompt is read once; what is timed begins with the first token. Needs the rows and slots of every
+// prompt is read once; timing starts with the first token. Needs the rows and slots of every
 // schedule and, for the update ratios, rows for the longest prompt (longer ones are cut).
-BenchReport bench_speculation(Forward& forward, KvMode kv, const SamplingOptions& sampling,
+BenchReport bench_speculation(Forward& forward, const SamplingOptions& sampling,
                               const StopRules& stop, std::span<const std::vector<TokenId>> prompts,
                               const BenchOptions& options);
 

@@ -15,7 +15,7 @@ namespace tinyloop {
 namespace {
 
 constexpr std::string_view kFormat = "tinyloop speculation 1";
-constexpr std::int64_t kMostBytes = 65536;  // far more than one has
+constexpr std::int64_t kMaxBytes = 65536;  // far more than one has
 
 }  // namespace
 
@@ -29,7 +29,7 @@ std::string SpeculationProfile::json() const {
 }
 
 SpeculationProfile SpeculationProfile::read(const std::string& path) {
-  const std::string text = read_text_file(path, kMostBytes);
+  const std::string text = read_text_file(path, kMaxBytes);
   try {
     const nlohmann::json json = nlohmann::json::parse(text);
     if (json.at("format") != kFormat) throw Error(ErrorKind::data, "unknown format");

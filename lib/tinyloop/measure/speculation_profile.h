@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verdict of a measurement whether speculation pays, as a small JSON file: written by
-// tl-bench-spec, obeyed by `--speculative auto`. Measures nothing.
+// The verdict on whether speculation pays, as a small JSON file: written by tl-bench-spec, followed
+// by `--speculative auto`. Measures nothing.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct SpeculationProfile {
   bool speculate = false;   // the verdict
   Speculation speculation;  // the best one, whatever the verdict
   double speedup = 0.0;     // of it over plain decoding
-  double threshold = 0.0;   // that the verdict was made with
+  double threshold = 0.0;   // used for the verdict
 
   std::string json() const;
   // Throws Error(io) or Error(data) naming the path.

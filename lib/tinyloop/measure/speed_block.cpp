@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets the engine up for the items, has them timed, compares with the limits.
+// Sets up the engine for the items, times them, and compares them with the limits.
 #include "tinyloop/measure/speed_block.h"
 
 #include <algorithm>
@@ -19,16 +19,15 @@ namespace {
 struct Engine {
   Forward forward;
   SpeedRuns runs;
-  Engine(const Model& model, Ops& ops, std::int32_t loops, KvMode kv, std::int32_t rows,
+  Engine(const Model& model, Ops& ops, const LoopPlan& plan, std::int32_t rows,
          std::int64_t positions)
-      : forward(model, ops, make_loop_plan(model.config(), loops, 0),
-                InitialStates::parse("", model.config()), rows, rows),
-        runs(forward, kv, positions) {}
+      : forward(model, ops, plan, InitialStates::parse("", model.config()), rows, rows),
+        runs(forward, positions) {}
 };
 
 void check_fit(const SpeedItem& item, const ModelConfig& config) {
   if (item.context + item.rows > config.context) {
-    throw Error(ErrorKind::usage, "{} rows after {} positions: the model's context holds {}",
+    throw Error(ErrorKind::usage, "{} rows after {} positions exceed the model's context of {}",
                 item.rows, item.context, config.context);
   }
 }
@@ -74,21 +73,23 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
                          const std::function<void(std::int64_t, std::int64_t)>& progress) {
   SpeedBlock block;
   block.items = std::move(items);
-  using Setting = std::pair<std::int32_t, KvMode>;  // what an engine is made for
+  using Setting = std::pair<std::int32_t, StorageMode>;  // what an engine is made for
+  const auto plan_of = [&](const Setting& setting) {
+    return make_loop_plan(model.config(), setting.first, 0, setting.second);
+  };
   std::map<Setting, std::int64_t> positions;
   std::int64_t rows = 1;
   for (const SpeedItem& item : block.items) {
     check_fit(item, model.config());
     rows = std::max(rows, item.rows);
-    std::int64_t& most = positions[{item.loops, item.kv}];
-    most = std::max(most, item.context + item.rows);
+    std::int64_t& max = positions[{item.loops, item.kv}];
+    max = std::max(max, item.context + item.rows);
   }
   // The memory's limit is looked for in two arrays.
   MemoryNeed need{weight_bytes(model), 0, 2 * static_cast<std::int64_t>(array_bytes)};
-  for (const auto& [setting, most] : positions) {
+  for (const auto& [setting, max] : positions) {
     need.working += working_bytes(model.config(), rows, rows, 1);
-    need.cache +=
-        kv_bytes(make_loop_plan(model.config(), setting.first, 0), setting.second, most, rows);
+    need.cache += kv_bytes(plan_of(setting), max, rows);
   }
   check_memory(ops, need);
   const std::vector<LimitProbe> probes = limit_probes(ops, array_bytes);
@@ -98,7 +99,7 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
   for (SpeedItem& item : block.items) {
     const Setting setting{item.loops, item.kv};
     Engine& engine = engines
-                         .try_emplace(setting, model, ops, item.loops, item.kv,
+                         .try_emplace(setting, model, ops, plan_of(setting),
                                       static_cast<std::int32_t>(rows), positions[setting])
                          .first->second;
     work.push_back(prepare(item, engine.runs));
@@ -111,7 +112,7 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
         {probes[i].limit, probes[i].amount, std::move(timings.limits[i]), probes[i].pattern});
   }
   const LoopPlan one_loop = make_loop_plan(model.config(), 1, 0);
-  block.weight_bytes = WorkCount(model, one_loop, KvMode::f16).all({0, 1}).weight_bytes;
+  block.weight_bytes = WorkCount(model, one_loop).all({0, 1}).weight_bytes;
   // A device without a limit of its cache is measured against its memory.
   const bool cached = std::ranges::find(probes, Limit::cache, &LimitProbe::limit) != probes.end();
   const std::size_t cache_bytes = cached ? last_level_cache_bytes() : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block of measurements: one model on one device, its limits and its work in turn, and for each
-// piece of work the time that the limits would allow. Not the printing.
+// One block of measurements: one model on one device, alternating limits and work, and for each
+// piece of work the time that the limits would allow. Does not print.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 #include <string_view>
 #include <vector>
 
-#include "tinyloop/device/kv_tile.h"
 #include "tinyloop/device/limit_probe.h"
 #include "tinyloop/device/ops.h"
 #include "tinyloop/engine/work_count.h"
-#include "tinyloop/model/model.h"
 #include "tinyloop/measure/speed_timing.h"
+#include "tinyloop/model/loop_plan.h"
+#include "tinyloop/model/model.h"
 
 namespace tinyloop {
 
@@ -28,14 +28,14 @@ struct SpeedItem {
   SpeedPart part = SpeedPart::decode;
   bool growth = false;  // of the growth table
   std::int32_t loops = 1;
-  KvMode kv = KvMode::f16;
+  StorageMode kv = StorageMode::f16;
   std::int64_t rows = 1, context = 0;
 
   // Filled by measure_speed.
   Work work;
   Timing timing;
   Limit limit = Limit::memory;  // the one that binds
-  double limit_ms = 0.0;        // the least time that the limits allow
+  double limit_ms = 0.0;        // the minimum time that the limits allow
 
   double ms() const { return timing.median(); }
   double rows_per_second() const { return 1000.0 * static_cast<double>(rows) / ms(); }
@@ -54,7 +54,7 @@ struct SpeedLimit {
 struct SpeedBlock {
   std::vector<SpeedItem> items;
   std::vector<SpeedLimit> limits;
-  std::int64_t weight_bytes = 0;   // of all weights that a token needs, each once
+  std::int64_t weight_bytes = 0;   // all weights that a token needs, each once
   std::int64_t working_bytes = 0;  // activations
   std::int64_t cache_bytes = 0;    // K and V of all loops and modes measured
 };

@@ -7,10 +7,10 @@
 
 namespace tinyloop {
 
-SpeedRuns::SpeedRuns(Forward& forward, KvMode mode, std::int64_t positions)
+SpeedRuns::SpeedRuns(Forward& forward, std::int64_t positions)
     : forward_(forward),
-      count_(forward.model(), forward.plan(), mode),
-      cache_(forward.ops(), forward.plan(), mode) {
+      count_(forward.model(), forward.plan()),
+      cache_(forward.ops(), forward.plan()) {
   cache_.reserve(std::max(positions, kTile));
   fill(std::max(positions, kTile));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's pieces of work as they are measured: a decode step with so many positions before it,
-// a prefill of so many rows in one piece, one pass of the looped block over so many rows. Each may
-// be run again and again. Not the timing.
+// The engine's pieces of work to measure: a decode step after a number of positions, a prefill of
+// a number of rows in one chunk, one pass of the looped block over a number of rows. Each may be
+// run repeatedly. Not the timing.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class SpeedRuns {
  public:
   // Works on positions 0 .. positions-1, whose K and V it fills. forward must outlive it; uses its
   // slots from 0 on. Throws Error(device) if memory is refused.
-  SpeedRuns(Forward& forward, KvMode mode, std::int64_t positions);
+  SpeedRuns(Forward& forward, std::int64_t positions);
 
   // One token at position `context`, all loops and the head. Returns its logits.
   std::span<const float> decode(std::int64_t context);

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "tinyloop/schedule/elapsed.h"
+#include "tinyloop/prompt/elapsed.h"
 
 namespace tinyloop {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kSampleMs = 10.0;
-constexpr double kMostRuns = 1000.0;
+constexpr double kMaxRuns = 1000.0;
 
 double run_once(const TimedWork& work, std::int64_t runs) {
   if (work.prepare) work.prepare();
@@ -32,9 +32,9 @@ double Timing::median() const {
   return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
-double Timing::least() const { return *std::ranges::min_element(samples); }
+double Timing::min() const { return *std::ranges::min_element(samples); }
 
-double Timing::greatest() const { return *std::ranges::max_element(samples); }
+double Timing::max() const { return *std::ranges::max_element(samples); }
 
 Timings time_in_turn(std::span<const TimedWork> work, std::span<const TimedWork> limits,
                      const TimingOptions& options,
@@ -54,7 +54,7 @@ Timings time_in_turn(std::span<const TimedWork> work, std::span<const TimedWork>
       double ms = kSampleMs;
       for (std::int64_t i = 0; i < options.warm_up; ++i) ms = sample(piece, 1);
       timing.runs = static_cast<std::int64_t>(
-          std::clamp(std::ceil(kSampleMs / std::max(ms, 1e-6)), 1.0, kMostRuns));
+          std::clamp(std::ceil(kSampleMs / std::max(ms, 1e-6)), 1.0, kMaxRuns));
     }
   };
   warm_up(limits, timings.limits);

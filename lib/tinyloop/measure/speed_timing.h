@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times pieces of work in turn with measurements of the machine's limits, round after round, so
-// that whatever else the machine does meets all alike. Knows no engine: work is a function.
+// Times pieces of work alternating with measurements of the machine's limits, round after round, so
+// that other load on the machine affects all alike. Knows no engine: work is a function.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ struct TimedWork {
 
 struct Timing {
   std::vector<double> samples;  // milliseconds of one run, in order of measurement
-  std::int64_t runs = 1;        // of which each sample is the mean
+  std::int64_t runs = 1;        // per sample, which is their mean
 
-  double median() const;  // of two middle ones their mean
-  double least() const;
-  double greatest() const;
+  double median() const;  // the mean of the two middle ones if even
+  double min() const;
+  double max() const;
 };
 
 struct TimingOptions {
   std::int64_t repeats = 5;  // rounds: samples of each piece of work
   std::int64_t warm_up = 1;  // runs of each before, not timed
-  double seconds = 0.0;      // no round begins after this time, but for the first; 0: no limit
+  double seconds = 0.0;      // no round but the first starts after this; 0: no limit
 };
 
 struct Timings {
@@ -37,7 +37,7 @@ struct Timings {
 // A round is: a limit, a piece of work, the next limit, the next piece of work, ... Each limit is
 // measured at least once a round. Work that took less than 10 ms in its last warm-up run is run
 // several times a sample; without warm-up each sample is one run. `progress` (may be empty) is
-// called before each piece of work with those done and those to do.
+// called before each piece of work with the numbers done and total.
 Timings time_in_turn(std::span<const TimedWork> work, std::span<const TimedWork> limits,
                      const TimingOptions& options,
                      const std::function<void(std::int64_t, std::int64_t)>& progress);

@@ -43,8 +43,8 @@ HfCheckpoint HfCheckpoint::open(const std::string& folder) {
     for (const auto& [tensor, shard] : shard_of) {
       const TensorFile& file = checkpoint.files_[shards.at(shard)];
       if (file.find(tensor) == nullptr) {
-        throw Error(ErrorKind::data, "{}: tensor {} is missing, which {} says is here", file.path(),
-                    json_string(tensor.substr(0, 100)), index);
+        throw Error(ErrorKind::data, "{}: tensor {} is missing, although {} places it here",
+                    file.path(), json_string(tensor.substr(0, 100)), index);
       }
     }
   } else {
@@ -59,7 +59,7 @@ HfCheckpoint HfCheckpoint::open(const std::string& folder) {
     for (const TensorView& tensor : file.tensors()) {
       const auto place = shard_of.find(tensor.name);
       if (!shard_of.empty() && (place == shard_of.end() || place->second != name)) {
-        throw Error(ErrorKind::data, "{}: tensor {}: {} does not know it here", file.path(),
+        throw Error(ErrorKind::data, "{}: tensor {}: {} does not place it here", file.path(),
                     tensor.name, index);
       }
       checkpoint.tensors_.emplace(tensor.name, HfTensor{&file, &tensor});

@@ -12,8 +12,8 @@
 
 namespace tinyloop {
 
-// Whether the folder names such a file, be it a link that leads nowhere: opening it tells what is
-// wrong, where passing over it would take another file or none.
+// Whether the folder lists such a file, even a dangling link: opening it reports the problem,
+// whereas skipping it would use another file or none.
 bool is_listed(const std::string& path);
 
 struct HfTensor {
@@ -30,7 +30,7 @@ class HfCheckpoint {
 
   const std::map<std::string, HfTensor, std::less<>>& tensors() const { return tensors_; }
   bool has(std::string_view name) const { return tensors_.contains(name); }
-  // The folder has an index, too, which was not read: the single file goes first.
+  // The folder also has an index, which was not read: the single file takes precedence.
   bool also_indexed() const { return also_indexed_; }
   const std::string& folder() const { return folder_; }
   const std::vector<TensorFile>& files() const { return files_; }

@@ -14,18 +14,6 @@
 
 namespace tinyloop {
 
-struct NameRow {
-  std::string_view ours;  // last part of our name
-  std::string_view
-      theirs;  // one name, or several that follow each other in our rows, separated by a blank
-};
-
-struct FamilyNames {
-  std::string_view prelude, core, coda;  // what layer names begin with, before the layer's number
-  bool numbered_by_section;              // layer numbers begin again at 0 in core and coda
-  std::span<const NameRow> layer, other;
-};
-
 namespace {
 
 constexpr std::int32_t kGreatestLoops = 64;
@@ -79,7 +67,7 @@ constexpr FamilyNames kHuginnLlamaNames = {"transformer.prelude.", "transformer.
 std::int32_t count_of(const HfJson& json, const char* key) {
   const std::int64_t value = json.integer(key);
   if (value < 0 || value > std::numeric_limits<std::int32_t>::max()) {
-    json.refuse(key, "which cannot be");
+    json.refuse(key, "which is out of range");
   }
   return static_cast<std::int32_t>(value);
 }
@@ -106,9 +94,9 @@ void refuse_if_different(const HfJson& json, const char* key, const HfJson& othe
                          const char* other_key) {
   if (!json.has(key) || !other.has(other_key)) return;
   if (json.number(key) == other.number(other_key)) return;
-  json.refuse(key, fmt::format("which contradicts {}{} ({})",
-                               &json == &other ? "" : other.name() + ".", other_key,
-                               other.number(other_key)));
+  json.refuse(key,
+              fmt::format("which contradicts {}{} ({})", &json == &other ? "" : other.name() + ".",
+                          other_key, other.number(other_key)));
 }
 
 std::int32_t head_dim_of(const HfJson& json, const char* width_key, const ModelConfig& config) {
@@ -173,8 +161,9 @@ void read_rope(const HfJson& json, const char* theta_key, ModelConfig& config) {
 bool tied_head(const HfJson& json, const char* key, bool absent, const HasTensor& has_tensor) {
   const bool tied = json.flag_or(key, absent);
   if (!tied && !has_tensor("lm_head.weight")) {
-    json.refuse(key, "and tensor lm_head.weight is missing; set the key to true if the embedding "
-                     "is the head");
+    json.refuse(key,
+                "and tensor lm_head.weight is missing; set the key to true if the embedding "
+                "is the head");
   }
   return tied;
 }
@@ -216,7 +205,7 @@ ModelConfig llama_like(const HfJson& json, const HasTensor& has_tensor, std::str
 void set_loops(const HfJson& json, const char* key, std::int64_t loops, ModelConfig& config) {
   if (loops < 1 || loops > 4096) json.refuse(key, "the number of loops must be 1 to 4096");
   config.default_loops = config.trained_loops = static_cast<std::int32_t>(loops);
-  config.greatest_loops = std::max(kGreatestLoops, config.default_loops);
+  config.max_loops = std::max(kGreatestLoops, config.default_loops);
 }
 
 ModelConfig llama_config(const HfJson& json, const HasTensor& has_tensor) {
@@ -265,8 +254,8 @@ ModelConfig nanbeige_config(const HfJson& json, const HasTensor& has_tensor) {
   if (losses > 0) {
     set_loops(json, "loop_loss_weights", losses + 1, config);
     if (json.integer_or("num_loops", losses + 1) != losses + 1) {
-      json.refuse("num_loops", fmt::format("which contradicts loop_loss_weights ({} loops)",
-                                           losses + 1));
+      json.refuse("num_loops",
+                  fmt::format("which contradicts loop_loss_weights ({} loops)", losses + 1));
     }
   } else {
     set_loops(json, "num_loops", json.integer("num_loops"), config);
@@ -311,9 +300,8 @@ ModelConfig raven_config(const HfJson& json, const HasTensor& has_tensor, std::s
   if (config.qk_bias && config.heads != config.kv_heads) {
     json.refuse("qk_bias", "which needs as many key-value heads as heads");
   }
-  config.tied_head =
-      tied_head(json, first_present(json, {"tie_embeddings", "tie_word_embeddings"}), true,
-                has_tensor);
+  config.tied_head = tied_head(json, first_present(json, {"tie_embeddings", "tie_word_embeddings"}),
+                               true, has_tensor);
   config.injection = Injection::concat;
   config.initial_state = InitialState::free;
   const double width = config.hidden;
@@ -388,8 +376,8 @@ const Family& family_of(const HfJson& json, const HasTensor& has_tensor) {
                                                 "supported",
                                                 family.name));
   }
-  json.refuse("model_type", fmt::format("which is not known; known are {}",
-                                        fmt::join(known_model_types(), ", ")));
+  json.refuse("model_type",
+              fmt::format("which is unknown; known are {}", fmt::join(known_model_types(), ", ")));
 }
 
 std::vector<std::string> known_model_types() {
@@ -399,48 +387,6 @@ std::vector<std::string> known_model_types() {
     if (family.config != nullptr && !listed) types.emplace_back(family.model_type);
   }
   return types;
-}
-
-std::vector<SourceTensor> sources_of(const Family& family, const ModelConfig& config,
-                                     const ModelTensor& tensor) {
-  const FamilyNames& names = *family.names;
-  std::string prefix;
-  if (tensor.layer >= 0) {
-    const std::int32_t core = tensor.layer - config.prelude_layers;
-    const std::int32_t coda = core - config.core_layers;
-    const std::string_view section = core < 0 ? names.prelude : coda < 0 ? names.core : names.coda;
-    const std::int32_t number = !names.numbered_by_section || core < 0 ? tensor.layer
-                                : coda < 0                             ? core
-                                                                       : coda;
-    prefix = fmt::format("{}{}.", section, number);
-  }
-  const std::string_view ours =
-      std::string_view(tensor.name).substr(tensor.name.rfind('.') + 1);  // npos + 1 is 0
-  std::vector<SourceTensor> sources;
-  for (const NameRow& row : tensor.layer >= 0 ? names.layer : names.other) {
-    if (row.ours != ours) continue;
-    std::string_view rest = row.theirs;
-    while (!rest.empty()) {
-      const std::size_t end = std::min(rest.find(' '), rest.size());
-      sources.push_back({fmt::format("{}{}", prefix, rest.substr(0, end)), {tensor.n}});
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
-  }
-  if (sources.empty()) {
-    throw Error(ErrorKind::data, "family {} has no tensor for {}", family.name, tensor.name);
-  }
-  if (ours == "qkv" && sources.size() == 3) {
-    sources[0].shape = {config.q_width()};
-    sources[1].shape = sources[2].shape = {config.kv_width()};
-  } else if (ours == "gate_up" && sources.size() == 2) {
-    sources[0].shape = sources[1].shape = {config.ffn};
-  } else if (ours == "qk_bias") {
-    sources[0].shape = {2, 1, config.heads, config.head_dim};
-  }
-  for (SourceTensor& source : sources) {
-    if (tensor.matrix) source.shape.push_back(tensor.k);
-  }
-  return sources;
 }
 
 bool is_ignored(const ModelConfig& config, std::string_view name) {

@@ -3,21 +3,18 @@
 // tensors. Knows names and keys only; reading and converting weights is import_hf.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tinyloop/model/hf_json.h"
-#include "tinyloop/model/model.h"
 #include "tinyloop/model/model_config.h"
+#include "tinyloop/model/tensor_names.h"
 
 namespace tinyloop {
 
 using HasTensor = std::function<bool(std::string_view)>;
-
-struct FamilyNames;  // how a family calls its tensors
 
 struct Family {
   std::string_view name;        // ModelConfig::family
@@ -37,16 +34,6 @@ const Family& family_of(const HfJson& json, const HasTensor& has_tensor);
 
 // The model types in the table, each once.
 std::vector<std::string> known_model_types();
-
-// A foreign tensor: its name and the shape it must have.
-struct SourceTensor {
-  std::string name;
-  std::vector<std::int64_t> shape;
-};
-
-// What the rows (or values) of one of our tensors are made of, in order.
-std::vector<SourceTensor> sources_of(const Family& family, const ModelConfig& config,
-                                     const ModelTensor& tensor);
 
 // Foreign tensors that carry no weights of their own: rotary tables, the head of a model whose head
 // is tied.

@@ -27,24 +27,24 @@ constexpr std::int64_t kLargestFile = std::int64_t{64}
 
 // An integer that every JSON reader takes for the same number.
 bool is_integer(const Json& value) {
-  constexpr std::int64_t kGreatest = std::int64_t{1} << 53;
-  if (value.is_number_unsigned()) return value.get<std::uint64_t>() <= std::uint64_t{kGreatest};
-  return value.is_number_integer() && value.get<std::int64_t>() >= -kGreatest;
+  constexpr std::int64_t kMax = std::int64_t{1} << 53;
+  if (value.is_number_unsigned()) return value.get<std::uint64_t>() <= std::uint64_t{kMax};
+  return value.is_number_integer() && value.get<std::int64_t>() >= -kMax;
 }
 
 // What a person would call the fault at `at`, where the JSON reader stopped.
 std::string_view cause_at(std::string_view text, std::size_t at) {
-  if (at >= text.size()) return "the text ends too early";
+  if (at >= text.size()) return "unexpected end of text";
   const char found = text[at];
   for (const std::string_view word : {"Infinity", "NaN"}) {
-    if (text.substr(at).starts_with(word)) return "Infinity and NaN are no JSON numbers";
+    if (text.substr(at).starts_with(word)) return "Infinity and NaN are not JSON numbers";
   }
   if (found == '/' || found == '#') return "JSON has no comments";
   const std::size_t before = text.substr(0, at).find_last_not_of(" \t\r\n");
   if ((found == '}' || found == ']') && before != std::string_view::npos && text[before] == ',') {
-    return "nothing follows the comma before it";
+    return "trailing comma";
   }
-  return "this is out of place";
+  return "unexpected character";
 }
 
 // Goes through the text for faults that the JSON reader would pass over, and for the place of
@@ -67,8 +67,7 @@ class Check {
   // Readers differ in which of two values they take.
   bool key(std::string& key) {
     if (keys_.back().insert(key).second) return true;
-    throw Error(ErrorKind::data, "{}: key {} is there twice", path_,
-                json_string(key.substr(0, 100)));
+    throw Error(ErrorKind::data, "{}: duplicate key {}", path_, json_string(key.substr(0, 100)));
   }
   bool parse_error(std::size_t read, const std::string& token, const Json::exception& error) {
     constexpr int kNumberOverflow = 406;
@@ -151,7 +150,7 @@ bool HfJson::flag_or(const char* key, bool fallback) const {
   if (value == nullptr) return fallback;
   if (value->is_boolean()) return value->get<bool>();
   if (!is_integer(*value) || value->get<std::int64_t>() < 0 || value->get<std::int64_t>() > 1) {
-    refuse(key, "true or false is needed");
+    refuse(key, "expected true or false");
   }
   return value->get<std::int64_t>() == 1;
 }
@@ -159,7 +158,7 @@ bool HfJson::flag_or(const char* key, bool fallback) const {
 std::int64_t HfJson::integer(const char* key) const {
   const Json* value = value_->find(key);
   if (value == nullptr) throw Error(ErrorKind::data, "{}: {} is missing", path_, key);
-  if (!is_integer(*value)) refuse(key, "an integer is needed");
+  if (!is_integer(*value)) refuse(key, "expected an integer");
   return value->get<std::int64_t>();
 }
 
@@ -170,7 +169,7 @@ std::int64_t HfJson::integer_or(const char* key, std::int64_t fallback) const {
 double HfJson::number(const char* key) const {
   const Json* value = value_->find(key);
   if (value == nullptr) throw Error(ErrorKind::data, "{}: {} is missing", path_, key);
-  if (!value->is_number()) refuse(key, "a number is needed");
+  if (!value->is_number()) refuse(key, "expected a number");
   return value->get<double>();
 }
 
@@ -181,7 +180,7 @@ double HfJson::number_or(const char* key, double fallback) const {
 std::string HfJson::text(const char* key) const {
   const Json* value = value_->find(key);
   if (value == nullptr) throw Error(ErrorKind::data, "{}: {} is missing", path_, key);
-  if (!value->is_string()) refuse(key, "a text is needed");
+  if (!value->is_string()) refuse(key, "expected a string");
   return value->get<std::string>();
 }
 
@@ -191,7 +190,7 @@ std::vector<std::int64_t> HfJson::integers(const char* key) const {
   if (!value->is_array()) return {integer(key)};
   std::vector<std::int64_t> numbers;
   for (const Json& element : *value) {
-    if (!is_integer(element)) refuse(key, "a list of integers is needed");
+    if (!is_integer(element)) refuse(key, "expected a list of integers");
     numbers.push_back(element.get<std::int64_t>());
   }
   return numbers;
@@ -200,10 +199,10 @@ std::vector<std::int64_t> HfJson::integers(const char* key) const {
 std::vector<std::string> HfJson::texts(const char* key) const {
   const Json* value = value_->find(key);
   if (value == nullptr) return {};
-  if (!value->is_array()) refuse(key, "a list is needed");
+  if (!value->is_array()) refuse(key, "expected a list");
   std::vector<std::string> texts;
   for (const Json& element : *value) {
-    if (!element.is_string()) refuse(key, "a list of texts is needed");
+    if (!element.is_string()) refuse(key, "expected a list of strings");
     texts.push_back(element.get<std::string>());
   }
   return texts;
@@ -212,17 +211,17 @@ std::vector<std::string> HfJson::texts(const char* key) const {
 std::int64_t HfJson::list_length(const char* key) const {
   const Json* value = value_->find(key);
   if (value == nullptr) return 0;
-  if (!value->is_array()) refuse(key, "a list is needed");
+  if (!value->is_array()) refuse(key, "expected a list");
   return static_cast<std::int64_t>(value->size());
 }
 
 std::map<std::string, std::string> HfJson::text_map(const char* key) const {
   const Json* value = value_->find(key);
   if (value == nullptr) throw Error(ErrorKind::data, "{}: {} is missing", path_, key);
-  if (!value->is_object()) refuse(key, "an object is needed");
+  if (!value->is_object()) refuse(key, "expected an object");
   std::map<std::string, std::string> map;
   for (const auto& item : value->items()) {
-    if (!item.value().is_string()) refuse(key, "an object of texts is needed");
+    if (!item.value().is_string()) refuse(key, "expected an object of strings");
     map.emplace(item.key(), item.value().get<std::string>());
   }
   return map;
@@ -231,7 +230,7 @@ std::map<std::string, std::string> HfJson::text_map(const char* key) const {
 HfJson HfJson::object(const char* key) const {
   const Json* value = value_->find(key);
   if (value == nullptr) throw Error(ErrorKind::data, "{}: {} is missing", path_, key);
-  if (!value->is_object()) refuse(key, "an object is needed");
+  if (!value->is_object()) refuse(key, "expected an object");
   return HfJson(fmt::format("{}: {}", path_, key), key, std::make_unique<Value>(Value{*value}));
 }
 

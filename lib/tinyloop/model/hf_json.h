@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A foreign JSON file, asked key by key; every complaint names the file and the key.
+// A foreign JSON file, queried key by key; every message names the file and the key.
 // Knows no model family: what a key means is hf_families' business.
 #pragma once
 
@@ -16,14 +16,14 @@ namespace tinyloop {
 class HfJson {
  public:
   // Throws Error(io) or Error(data): unreadable, too large, a Git LFS pointer, not JSON (with line
-  // and column), a key twice, not a JSON object.
+  // and column), a duplicate key, not a JSON object.
   static HfJson read(const std::string& path);
   ~HfJson();
   HfJson(HfJson&&) noexcept;
 
   const std::string& path() const { return path_; }
   const std::string& name() const { return name_; }  // of an object inside; empty for the file
-  bool has(const char* key) const;     // present and not null
+  bool has(const char* key) const;                   // present and not null
   bool truthy(const char* key) const;  // as Python has it: not absent, null, false, 0, "" or empty
 
   // A value of the wrong type, or of no value where no fallback is given, throws Error(data).

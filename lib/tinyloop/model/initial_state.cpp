@@ -74,8 +74,8 @@ void InitialStates::check(std::int64_t position) const {
   if (rows_.empty()) return;
   const auto rows = std::ssize(rows_) / hidden_;
   if (position >= 0 && position < rows) return;
-  throw Error(ErrorKind::usage, "the initial state's file holds {} rows, none for position {}",
-              rows, position);
+  throw Error(ErrorKind::usage, "the initial state file has {} rows, none for position {}", rows,
+              position);
 }
 
 void InitialStates::fill(std::int64_t position, std::span<float> out) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state a row starts its first loop with, for families where it is free (Huginn): zero, seeded
+// The initial state of a row's first loop, for families that do not fix it (Huginn): zero, seeded
 // noise or given rows.
 #pragma once
 
@@ -26,8 +26,8 @@ class InitialStates {
   // Writes the state of an absolute position to out [hidden]. Noise is keyed by (seed, position,
   // channel). Throws as check() does.
   void fill(std::int64_t position, std::span<float> out) const;
-  // The identity's part in every cache: "zero", "seed:0", "file:<hash>", or "" where the state is
-  // not free.
+  // The part of every cache's identity: "zero", "seed:0", "file:<hash>", or "" if the model fixes
+  // the state.
   const std::string& identity() const { return identity_; }
 
  private:

@@ -1,40 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks a wished loop count and window against the model and lays out the planes.
+// Checks a requested loop count and window against the model and lays out the planes.
 // Not the cache itself: that is kv/.
 #include "tinyloop/model/loop_plan.h"
+
+#include <fmt/format.h>
 
 #include <iterator>
 
 #include "tinyloop/error.h"
+#include "tinyloop/files/json_text.h"
 
 namespace tinyloop {
 
 namespace {
 
-constexpr std::string_view kHiddenNames[] = {"", "h16", "h8", "h4"};
+// In the order of the enumeration.
+constexpr std::string_view kStorageNames[] = {"f32", "f16", "int8", "int4", "h16", "h8", "h4"};
 
 }  // namespace
 
-std::string_view name_of(HiddenMode mode) { return kHiddenNames[static_cast<std::size_t>(mode)]; }
+std::string_view name_of(StorageMode mode) { return kStorageNames[static_cast<std::size_t>(mode)]; }
 
-HiddenMode parse_hidden_mode(std::string_view name) {
-  for (std::size_t i = 1; i < std::size(kHiddenNames); ++i) {
-    if (kHiddenNames[i] == name) return static_cast<HiddenMode>(i);
+StorageMode parse_storage_mode(std::string_view name) {
+  for (std::size_t i = 0; i < std::size(kStorageNames); ++i) {
+    if (kStorageNames[i] == name) return static_cast<StorageMode>(i);
   }
-  return HiddenMode::none;
+  throw Error(ErrorKind::usage, "unknown storage mode '{}'; known: {}", excerpt(name),
+              fmt::join(kStorageNames, ", "));
 }
 
-LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int64_t window) {
+bool stores_inputs(StorageMode mode) { return mode >= StorageMode::h16; }
+
+LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int64_t window,
+                        StorageMode storage) {
   const std::int32_t wanted = loops == 0 ? config.default_loops : loops;
-  if (wanted < 1 || wanted > config.greatest_loops) {
-    if (config.greatest_loops == 1 && wanted > 1) {
+  if (wanted < 1 || wanted > config.max_loops) {
+    if (config.max_loops == 1 && wanted > 1) {
       throw Error(ErrorKind::usage,
                   "{} loops: a plain {} model has no looped block to repeat; convert it with "
                   "`loop_layers` to loop some of its layers",
                   wanted, config.family);
     }
-    throw Error(ErrorKind::usage, "{} loops: this model can do 1 to {}", wanted,
-                config.greatest_loops);
+    throw Error(ErrorKind::usage, "{} loops: this model supports 1 to {}", wanted,
+                config.max_loops);
   }
   if (window < 0) {
     throw Error(ErrorKind::usage, "a cache window of {} is negative; 0 means no window", window);
@@ -48,6 +56,7 @@ LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int6
   plan.head_dim = config.head_dim;
   plan.window = window;
   plan.hidden = config.hidden;
+  plan.storage = storage;
   return plan;
 }
 

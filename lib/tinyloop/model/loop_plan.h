@@ -10,11 +10,13 @@
 
 namespace tinyloop {
 
-// What the cache keeps for a position and plane. In the store-h modes keys and values are computed
-// from the rounded input of their layer, which is what a snapshot keeps in place of them.
-enum class HiddenMode { none, h16, h8, h4 };
-std::string_view name_of(HiddenMode mode);            // "h16", ...; "" for none
-HiddenMode parse_hidden_mode(std::string_view name);  // none for any other name
+// What the cache keeps for a position and plane: its keys and values, rounded as named, or (h16,
+// h8, h4) the rounded input of its layer, from which f16 keys and values are computed and which a
+// snapshot holds in place of them.
+enum class StorageMode { f32, f16, int8, int4, h16, h8, h4 };
+std::string_view name_of(StorageMode mode);
+StorageMode parse_storage_mode(std::string_view name);  // throws Error(usage) naming the known ones
+bool stores_inputs(StorageMode mode);                   // h16, h8, h4
 
 // A plane is one K/V array: one for each prelude layer, each (loop, core layer), each coda layer.
 struct LoopPlan {
@@ -23,24 +25,26 @@ struct LoopPlan {
   std::int32_t kv_heads = 0, head_dim = 0;
   std::int64_t window = 0;  // 0 = full attention
   std::int32_t hidden = 0;  // width of a layer's input
-  HiddenMode stored_hidden = HiddenMode::none;
-  // Planes that the loops share: loop r uses those of r mod kv_slots. 0 = every loop has its own.
-  std::int32_t kv_slots = 0;
+  StorageMode storage = StorageMode::f16;
+  // Planes that the loops share: loop r uses those of r mod shared_planes. 0 = every loop has its
+  // own.
+  std::int32_t shared_planes = 0;
 
-  std::int32_t slots() const { return kv_slots > 0 ? kv_slots : loops; }
+  std::int32_t loop_planes() const { return shared_planes > 0 ? shared_planes : loops; }
 
   std::int32_t prelude_plane(std::int32_t layer) const { return layer; }
   std::int32_t core_plane(std::int32_t loop, std::int32_t layer) const {
-    return prelude_layers + loop % slots() * core_layers + layer;
+    return prelude_layers + loop % loop_planes() * core_layers + layer;
   }
   std::int32_t coda_plane(std::int32_t layer) const {
-    return prelude_layers + slots() * core_layers + layer;
+    return prelude_layers + loop_planes() * core_layers + layer;
   }
-  std::int32_t planes() const { return prelude_layers + slots() * core_layers + coda_layers; }
+  std::int32_t planes() const { return prelude_layers + loop_planes() * core_layers + coda_layers; }
 };
 
-// loops 0 = the model's default. Throws Error(usage) if loops is outside 1 .. greatest_loops or the
+// loops 0 = the model's default. Throws Error(usage) if loops is outside 1 .. max_loops or the
 // window is negative.
-LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int64_t window);
+LoopPlan make_loop_plan(const ModelConfig& config, std::int32_t loops, std::int64_t window,
+                        StorageMode storage = StorageMode::f16);
 
 }  // namespace tinyloop

@@ -48,15 +48,21 @@ TensorType stored_type(WeightType type) {
     case WeightType::q8:
       return TensorType::i8;
     case WeightType::q4:
+    case WeightType::q4_1:
       return TensorType::u8;
   }
   return TensorType::f32;
 }
 
-std::optional<WeightType> weight_type(TensorType stored) {
+// The type of a matrix by its tensor and, of four bits, by that of its scales: null if there is
+// none.
+std::optional<WeightType> weight_type(const TensorView& data, const TensorView* scales) {
+  if (data.type == stored_type(WeightType::q4)) {
+    return scales != nullptr && scales->shape.size() == 4 ? WeightType::q4_1 : WeightType::q4;
+  }
   for (const WeightType type :
-       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8, WeightType::q4}) {
-    if (stored_type(type) == stored) return type;
+       {WeightType::f32, WeightType::f16, WeightType::bf16, WeightType::q8}) {
+    if (stored_type(type) == data.type) return type;
   }
   return {};
 }
@@ -65,8 +71,8 @@ const std::string& metadata_of(const TensorFile& file, const std::string& key) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end()) {
     throw Error(ErrorKind::data,
-                "{}: is not a whole .tinyloop file: '{}' is missing in its metadata", file.path(),
-                key);
+                "{}: is an incomplete .tinyloop file: '{}' is missing from its metadata",
+                file.path(), key);
   }
   return found->second;
 }
@@ -85,25 +91,35 @@ void check_format(const TensorFile& file) {
   }
 }
 
+// Half bytes once stood for -8..7; what those files hold means another thing now.
+void refuse_linear_q4(const TensorFile& file, const TensorView& view) {
+  if (view.type != TensorType::u8 || view.shape.size() != 5) return;
+  throw Error(ErrorKind::data,
+              "{}: tensor {}: is of the former type q4, whose half bytes are integers, not of a "
+              "codebook; convert the model again",
+              file.path(), view.name);
+}
+
 // Compares the file's tensors with what the configuration asks for; the hashes are left empty.
 std::vector<StoredTensor> check_tensors(const TensorFile& file, const ModelConfig& config) {
   std::vector<StoredTensor> stored;
   std::set<std::string_view> names;
   for (const ModelTensor& tensor : model_tensors(config)) {
     const TensorView& view = file.at(tensor.name);
-    const std::optional<WeightType> type = weight_type(view.type);
+    const std::optional<WeightType> type = weight_type(view, file.find(tensor.name + ".scales"));
     const bool only_f32 = !tensor.matrix || tensor.name == "exit_gate";
     if (!type || (only_f32 && *type != WeightType::f32)) {
-      throw Error(ErrorKind::data, "{}: tensor {}: type {} is not one it may have", file.path(),
+      throw Error(ErrorKind::data, "{}: tensor {}: type {} is not allowed", file.path(),
                   tensor.name, safetensors_name(view.type));
     }
+    refuse_linear_q4(file, view);
     for (TensorPlan& plan : stored_tensors(tensor, *type)) {
       const TensorView& part = file.at(plan.name);
       if (part.type != plan.type || part.shape != plan.shape) {
-        throw Error(ErrorKind::data, "{}: tensor {}: is {} [{}], the configuration needs {} [{}]",
-                    file.path(), plan.name, safetensors_name(part.type),
-                    fmt::join(part.shape, ", "), safetensors_name(plan.type),
-                    fmt::join(plan.shape, ", "));
+        throw Error(ErrorKind::data,
+                    "{}: tensor {}: is {} [{}], but the configuration needs {} [{}]", file.path(),
+                    plan.name, safetensors_name(part.type), fmt::join(part.shape, ", "),
+                    safetensors_name(plan.type), fmt::join(plan.shape, ", "));
       }
       names.insert(part.name);
       stored.push_back({std::move(plan), {}});
@@ -117,8 +133,8 @@ std::vector<StoredTensor> check_tensors(const TensorFile& file, const ModelConfi
     }
     if (is_vocabulary(tensor) && at == stored.size()) continue;
     if (!names.contains(tensor.name)) {
-      throw Error(ErrorKind::data, "{}: tensor {}: the configuration has no place for it",
-                  file.path(), tensor.name);
+      throw Error(ErrorKind::data, "{}: tensor {}: not part of the configuration", file.path(),
+                  tensor.name);
     }
     if (tensor.name != stored[at++].plan.name) {
       throw Error(ErrorKind::data, "{}: tensor {}: is out of order", file.path(), tensor.name);
@@ -139,14 +155,14 @@ void read_hashes(std::string_view text, std::vector<StoredTensor>& stored, std::
     const std::string_view hash = text.substr(std::min(name.size() + 1, text.size()), kHashDigits);
     if (name != tensor.plan.name || hash.size() != kHashDigits || text[name.size()] != ':' ||
         !std::all_of(hash.begin(), hash.end(), is_digit)) {
-      throw Error(ErrorKind::data, "{}: tensor {}: its hash is missing in the metadata", where,
+      throw Error(ErrorKind::data, "{}: tensor {}: its hash is missing from the metadata", where,
                   tensor.plan.name);
     }
     tensor.hash = hash;
     text.remove_prefix(name.size() + 1 + kHashDigits);
     if (text.starts_with(' ')) text.remove_prefix(1);
   }
-  if (!text.empty()) throw Error(ErrorKind::data, "{}: the metadata hold too many hashes", where);
+  if (!text.empty()) throw Error(ErrorKind::data, "{}: the metadata has too many hashes", where);
 }
 
 // Where a layer's tensor goes, by the last part of its name.
@@ -174,14 +190,14 @@ Model Model::open(const std::string& path) {
   read_hashes(metadata_of(file, "hashes"), model.stored_, path);
   model.fingerprint_ = metadata_of(file, "fingerprint");
   if (model.fingerprint_ != model_fingerprint(config_json, model.stored_)) {
-    throw Error(ErrorKind::data, "{}: has been altered: its fingerprint does not fit its header",
+    throw Error(ErrorKind::data, "{}: has been altered: its fingerprint does not match its header",
                 path);
   }
   if (const TensorView* vocabulary = file.find(kVocabularyTensor)) {
     model.vocabulary_ = vocabulary->bytes;
     metadata_of(file, std::string(kVocabularyTensor));
   }
-  model.bind([&](const std::string& name) -> const TensorView& { return file.at(name); });
+  model.bind([&](const std::string& name) { return file.find(name); });
   return model;
 }
 
@@ -196,11 +212,15 @@ Model Model::in_memory(const ModelConfig& config, std::span<const TensorView> te
     model.stored_.push_back({{tensor.name, tensor.type, tensor.shape}, identity});
   }
   model.fingerprint_ = model_fingerprint(to_json(config), model.stored_);
-  model.bind([&](const std::string& name) -> const TensorView& { return *by_name.at(name); });
+  model.bind([&](const std::string& name) {
+    const auto found = by_name.find(name);
+    return found == by_name.end() ? nullptr : found->second;
+  });
   return model;
 }
 
-void Model::bind(const FindTensor& at) {
+void Model::bind(const FindTensor& find) {
+  const auto at = [&find](const std::string& name) -> const TensorView& { return *find(name); };
   layers_.resize(static_cast<std::size_t>(config_.layers()));
   const std::map<std::string_view, WeightView Model::*> others = {
       {"embedding", &Model::embedding_},
@@ -210,7 +230,7 @@ void Model::bind(const FindTensor& at) {
   const auto matrix_of = [&](const ModelTensor& tensor) {
     const TensorView& data = at(tensor.name);
     WeightView view;
-    view.type = weight_type(data.type).value();
+    view.type = weight_type(data, find(tensor.name + ".scales")).value();
     view.n = tensor.n;
     view.k = tensor.k;
     view.data = data.bytes;
@@ -242,20 +262,19 @@ void Model::verify() const {
   for (const StoredTensor& tensor : stored_) {
     const std::span<const std::byte> bytes = file_->at(tensor.plan.name).bytes;
     if (hash_text(XXH3_128bits(bytes.data(), bytes.size())) != tensor.hash) {
-      throw Error(ErrorKind::data, "{}: tensor {}: has been altered: its hash is another one",
-                  path(), tensor.plan.name);
+      throw Error(ErrorKind::data, "{}: tensor {}: has been altered: its hash differs", path(),
+                  tensor.plan.name);
     }
   }
   if (!vocabulary_.empty() && hash_text(XXH3_128bits(vocabulary_.data(), vocabulary_.size())) !=
                                   metadata_of(*file_, std::string(kVocabularyTensor))) {
-    throw Error(ErrorKind::data, "{}: the vocabulary has been altered: its hash is another one",
-                path());
+    throw Error(ErrorKind::data, "{}: the vocabulary has been altered: its hash differs", path());
   }
   for (const TensorView& tensor : file_->tensors()) {
     const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
     if (is_padding(tensor) && !std::all_of(tensor.bytes.begin(), tensor.bytes.end(), is_zero)) {
-      throw Error(ErrorKind::data, "{}: tensor {}: has been altered: padding is zero", path(),
-                  tensor.name);
+      throw Error(ErrorKind::data, "{}: tensor {}: has been altered: its padding is not zero",
+                  path(), tensor.name);
     }
   }
 }
@@ -303,9 +322,12 @@ std::vector<TensorPlan> stored_tensors(const ModelTensor& tensor, WeightType typ
   const std::int64_t panels = panels_of(tensor.n), groups = groups_of(tensor.k);
   const TensorType stored = stored_type(type);
   if (!is_quantised(type)) return {{tensor.name, stored, {panels, tensor.k, kPanel}}};
-  const std::int64_t quads = type == WeightType::q8 ? 8 : 4;  // q4 has two values a byte
-  return {{tensor.name, stored, {panels, groups, quads, kPanel, 4}},
-          {tensor.name + ".scales", TensorType::f16, {panels, groups, kPanel}}};
+  TensorPlan scales = {tensor.name + ".scales", TensorType::f16, {panels, groups, kPanel}};
+  if (type == WeightType::q4_1) scales.shape = {panels, groups, 2, kPanel};
+  if (is_four_bits(type)) {  // two values a byte
+    return {{tensor.name, stored, {panels, groups, 4, kPanel * 4}}, scales};
+  }
+  return {{tensor.name, stored, {panels, groups, 8, kPanel, 4}}, scales};
 }
 
 std::string model_fingerprint(std::string_view config_json, std::span<const StoredTensor> tensors) {

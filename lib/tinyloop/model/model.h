@@ -41,8 +41,8 @@ struct LayerWeights {
   VectorView qk_bias;                     // [q_width + kv_width], qk_bias only
 };
 
-// All members of LayerWeights by their names in the file: who goes through a layer's weights goes
-// through these.
+// All members of LayerWeights by their names in the file: to iterate over a layer's weights, use
+// these.
 struct LayerMatrix {
   std::string_view name;
   WeightView LayerWeights::*weight;
@@ -69,14 +69,14 @@ struct StoredTensor {
 
 class Model {
  public:
-  // Opens and checks: metadata, configuration, that every tensor the configuration asks for is
-  // there with the right shape and type and that there is no other, and the fingerprint over
+  // Opens and checks: metadata, configuration, that every tensor the configuration requires is
+  // present with the right shape and type and that there is no other, and the fingerprint over
   // configuration and table of tensor hashes. Does not read the weights; verify() does. Throws
   // Error(io) or Error(data) naming file and tensor.
   static Model open(const std::string& path);
   // A model in memory, which it keeps alive: `tensors` are those of stored_tensors() for each of
-  // model_tensors(config), in that order, with their bytes in `memory`. `identity` takes the place
-  // of the tensors' hashes in the fingerprint: it must be another one for other weights.
+  // model_tensors(config), in that order, with their bytes in `memory`. `identity` replaces
+  // the tensors' hashes in the fingerprint: it must differ for different weights.
   static Model in_memory(const ModelConfig& config, std::span<const TensorView> tensors,
                          std::shared_ptr<const void> memory, const std::string& identity);
 
@@ -85,7 +85,7 @@ class Model {
   const std::string& fingerprint() const { return fingerprint_; }  // 32 hex digits
 
   const WeightView& embedding() const { return embedding_; }  // n = vocab, k = hidden
-  const WeightView& head() const { return head_; }            // the embedding where tied
+  const WeightView& head() const { return head_; }            // the embedding if tied
   // n = hidden, k = 2 hidden; injection concat only.
   const WeightView& adapter() const { return adapter_; }
   // f32, n = 1, k = hidden; exit_gate only.
@@ -95,8 +95,8 @@ class Model {
   // prelude, then core, then coda.
   const std::vector<LayerWeights>& layers() const { return layers_; }
 
-  // Vocabulary::serialize()'s bytes; empty: the file has none. No part of the fingerprint, for ids
-  // and logits do not depend on it.
+  // Vocabulary::serialize()'s bytes; empty: the file has none. Not part of the fingerprint, since
+  // ids and logits do not depend on it.
   std::span<const std::byte> vocabulary() const { return vocabulary_; }
 
   // Reads every byte and compares the hash of each tensor with the stored one; throws Error(data)
@@ -104,9 +104,9 @@ class Model {
   void verify() const;
 
  private:
-  // Points the views at the tensors.
-  using FindTensor = std::function<const TensorView&(const std::string& name)>;
-  void bind(const FindTensor& at);
+  // Points the views at the tensors; null: there is no such tensor.
+  using FindTensor = std::function<const TensorView*(const std::string& name)>;
+  void bind(const FindTensor& find);
 
   std::shared_ptr<TensorFile> file_;    // null: in memory
   std::shared_ptr<const void> memory_;  // null: in a file

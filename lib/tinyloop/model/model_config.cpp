@@ -19,10 +19,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t kGreatestDimension = std::int64_t{1} << 24;
-constexpr std::int64_t kGreatestProduct = std::int64_t{1} << 40;
-constexpr std::int64_t kGreatestContext = std::int64_t{1} << 30;
-constexpr std::int32_t kGreatestLayers = 1 << 16, kGreatestLoops = 1 << 12;
+constexpr std::int64_t kMaxDimension = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxProduct = std::int64_t{1} << 40;
+constexpr std::int64_t kMaxContext = std::int64_t{1} << 30;
+constexpr std::int32_t kMaxLayers = 1 << 16, kMaxLoops = 1 << 12;
 constexpr std::size_t kLongestJson = 256 * 1024;
 
 template <typename E>
@@ -63,7 +63,7 @@ void each_field(Config& config, Visit&& visit) {
   visit("coda_layers", config.coda_layers);
   visit("default_loops", config.default_loops);
   visit("trained_loops", config.trained_loops);
-  visit("greatest_loops", config.greatest_loops);
+  visit("greatest_loops", config.max_loops);
   visit("block", config.block);
   visit("rope_layout", config.rope_layout);
   visit("rope_theta", config.rope_theta);
@@ -112,7 +112,7 @@ class FieldReader {
       throw Error(ErrorKind::data, "{}: configuration: key '{}' is missing", where_, key);
     }
     if (!assign(*found, field)) {
-      throw Error(ErrorKind::data, "{}: configuration: the value of '{}' is wrong", where_, key);
+      throw Error(ErrorKind::data, "{}: configuration: the value of '{}' is invalid", where_, key);
     }
   }
 
@@ -123,7 +123,7 @@ class FieldReader {
       bool found = false;
       each_field(known, [&](const char* key, const auto&) { found = found || item.key() == key; });
       if (!found) {
-        throw Error(ErrorKind::data, "{}: configuration: key {} is not known", where_,
+        throw Error(ErrorKind::data, "{}: configuration: unknown key {}", where_,
                     json_string(item.key().substr(0, 40)));
       }
     }
@@ -197,14 +197,13 @@ class Checker {
   [[noreturn]] void fail(const char* field, const T& value, std::string_view why) const {
     throw Error(ErrorKind::data, "{}: configuration: {} is {}: {}", where_, field, value, why);
   }
-  void range(const char* field, std::int64_t value, std::int64_t least,
-             std::int64_t greatest) const {
-    if (value < least || value > greatest) {
-      fail(field, value, fmt::format("it must be {} to {}", least, greatest));
+  void range(const char* field, std::int64_t value, std::int64_t low, std::int64_t high) const {
+    if (value < low || value > high) {
+      fail(field, value, fmt::format("it must be {} to {}", low, high));
     }
   }
   void product(const char* fields, std::int64_t a, std::int64_t b) const {
-    if (a * b >= kGreatestProduct) fail(fields, a * b, "a matrix must be smaller than 2^40");
+    if (a * b >= kMaxProduct) fail(fields, a * b, "a matrix must be smaller than 2^40");
   }
   void positive(const char* field, double value) const {
     // 1e-30 .. 1e30 is also normal as a float.
@@ -222,32 +221,32 @@ class Checker {
     require(!c.family.empty() && c.family.size() <= 64 &&
                 std::all_of(c.family.begin(), c.family.end(), name_character),
             "family", "it must be 1 to 64 of the characters a-z, 0-9 and _");
-    range("vocab", c.vocab, 1, kGreatestDimension);
-    range("hidden", c.hidden, 1, kGreatestDimension);
-    range("ffn", c.ffn, 1, kGreatestDimension);
-    range("heads", c.heads, 1, kGreatestDimension);
+    range("vocab", c.vocab, 1, kMaxDimension);
+    range("hidden", c.hidden, 1, kMaxDimension);
+    range("ffn", c.ffn, 1, kMaxDimension);
+    range("heads", c.heads, 1, kMaxDimension);
     range("kv_heads", c.kv_heads, 1, c.heads);
-    range("head_dim", c.head_dim, 1, kGreatestDimension);
+    range("head_dim", c.head_dim, 1, kMaxDimension);
     if (c.heads % c.kv_heads != 0) fail("heads", c.heads, "it must be a multiple of kv_heads");
     if (c.head_dim % 2 != 0) fail("head_dim", c.head_dim, "it must be even");
     const std::int64_t q_width = std::int64_t{c.heads} * c.head_dim;
     const std::int64_t kv_width = std::int64_t{c.kv_heads} * c.head_dim;
-    range("heads * head_dim", q_width, 1, kGreatestDimension);
+    range("heads * head_dim", q_width, 1, kMaxDimension);
     product("vocab * hidden", c.vocab, c.hidden);
     product("(q + k + v) * hidden", q_width + 2 * kv_width, c.hidden);
     product("2 * ffn * hidden", 2 * std::int64_t{c.ffn}, c.hidden);
     product("2 * hidden * hidden", 2 * std::int64_t{c.hidden}, c.hidden);
-    range("context", c.context, 1, kGreatestContext);
+    range("context", c.context, 1, kMaxContext);
   }
 
   void layers_and_loops() const {
     const ModelConfig& c = config_;
-    range("prelude_layers", c.prelude_layers, 0, kGreatestLayers);
-    range("core_layers", c.core_layers, 1, kGreatestLayers);
-    range("coda_layers", c.coda_layers, 0, kGreatestLayers);
-    range("greatest_loops", c.greatest_loops, 1, kGreatestLoops);
-    range("default_loops", c.default_loops, 1, c.greatest_loops);
-    range("trained_loops", c.trained_loops, 1, c.greatest_loops);
+    range("prelude_layers", c.prelude_layers, 0, kMaxLayers);
+    range("core_layers", c.core_layers, 1, kMaxLayers);
+    range("coda_layers", c.coda_layers, 0, kMaxLayers);
+    range("greatest_loops", c.max_loops, 1, kMaxLoops);
+    range("default_loops", c.default_loops, 1, c.max_loops);
+    range("trained_loops", c.trained_loops, 1, c.max_loops);
   }
 
   void numbers() const {
@@ -264,7 +263,7 @@ class Checker {
         fail("rope_high_frequency_factor", s.high_frequency_factor,
              "it must be above rope_low_frequency_factor");
       }
-      range("rope_original_context", s.original_context, 1, kGreatestContext);
+      range("rope_original_context", s.original_context, 1, kMaxContext);
     }
     positive("relaxed_alpha", c.relaxed_alpha);
     if (!(std::fabs(c.relaxed_beta) <= 1e30))
@@ -275,7 +274,7 @@ class Checker {
     const ModelConfig& c = config_;
     const bool free = c.initial_state == InitialState::free;
     require(free == (c.injection == Injection::concat), "initial_state",
-            "a free initial state and injection concat need each other");
+            "a free initial state and injection concat require each other");
     if (free) positive("initial_std", c.initial_std);
     if (!free && c.initial_std != 0.0) fail("initial_std", c.initial_std, "the state is not free");
     if (c.injection != Injection::relaxed) {
@@ -284,12 +283,12 @@ class Checker {
       if (c.relaxed_beta != 0.0) fail("relaxed_beta", c.relaxed_beta, "injection is not relaxed");
     } else {
       require(!c.loop_norm && !c.exit_gate, "injection",
-              "relaxed looping goes with neither loop_norm nor exit_gate");
+              "relaxed looping excludes loop_norm and exit_gate");
     }
     require(c.loop_norm != c.final_norm, "final_norm",
-            "the final norm stands either inside the loop or before the head");
+            "the final norm is either inside the loop or before the head");
     require(!c.loop_norm || (c.coda_layers == 0 && !c.post_loop_norm), "loop_norm",
-            "it goes with neither coda layers nor post_loop_norm");
+            "it excludes coda layers and post_loop_norm");
   }
 
   const ModelConfig& config_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes the text apart; what goes together is checked by the configuration's own validation.
+// Parses the text; the configuration's own validation checks the combination.
 #include "tinyloop/model/model_shape.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace tinyloop {
 namespace {
 
-constexpr std::int64_t kMost = 1 << 24, kMostLayers = 1 << 16;
-constexpr std::int32_t kMostLoops = 4096, kContext = 1 << 25;
+constexpr std::int64_t kMax = 1 << 24, kMaxLayers = 1 << 16;
+constexpr std::int32_t kMaxLoops = 4096, kContext = 1 << 25;
 
 struct Key {
   std::string_view name;
@@ -33,11 +33,11 @@ std::int64_t value_of(const Key& key, std::string_view text) {
 }  // namespace
 
 ModelConfig parse_model_shape(std::string_view text) {
-  Key keys[] = {{"dim", 1, kMost, -1},          {"ffn", 1, kMost, -1},
-                {"heads", 1, kMost, -1},        {"layers", 1, kMostLayers, -1},
-                {"vocab", 1, kMost, -1},        {"kv-heads", 1, kMost, 0},
-                {"head-dim", 1, kMost, 0},      {"loops", 1, kMostLoops, 1},
-                {"prelude", 0, kMostLayers, 0}, {"coda", 0, kMostLayers, 0}};
+  Key keys[] = {{"dim", 1, kMax, -1},          {"ffn", 1, kMax, -1},
+                {"heads", 1, kMax, -1},        {"layers", 1, kMaxLayers, -1},
+                {"vocab", 1, kMax, -1},        {"kv-heads", 1, kMax, 0},
+                {"head-dim", 1, kMax, 0},      {"loops", 1, kMaxLoops, 1},
+                {"prelude", 0, kMaxLayers, 0}, {"coda", 0, kMaxLayers, 0}};
   std::set<std::string_view> given;
   for (std::size_t at = 0; at <= text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
@@ -46,10 +46,10 @@ ModelConfig parse_model_shape(std::string_view text) {
     const std::string_view name = pair.substr(0, pair.find('='));
     const auto key = std::ranges::find(keys, name, &Key::name);
     if (key == std::end(keys)) {
-      throw Error(ErrorKind::usage, "'{}' is no key; keys are {}", name, kShapeKeys);
+      throw Error(ErrorKind::usage, "unknown key '{}'; keys are {}", name, kShapeKeys);
     }
     if (name.size() == pair.size()) throw Error(ErrorKind::usage, "{} has no value", name);
-    if (!given.insert(name).second) throw Error(ErrorKind::usage, "{} is there twice", name);
+    if (!given.insert(name).second) throw Error(ErrorKind::usage, "duplicate key {}", name);
     key->value = value_of(*key, pair.substr(name.size() + 1));
   }
   const auto value = [&](std::string_view name) {
@@ -76,7 +76,7 @@ ModelConfig parse_model_shape(std::string_view text) {
   config.prelude_layers = value("prelude");
   config.coda_layers = value("coda");
   config.default_loops = config.trained_loops = value("loops");
-  config.greatest_loops = kMostLoops;
+  config.max_loops = kMaxLoops;
   config.context = kContext;
   try {
     validate(config, "shape");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary that a model file brings along. Not about the weights beside it.
+// The vocabulary stored in a model file. Not about the weights beside it.
 #pragma once
 
 #include <string>

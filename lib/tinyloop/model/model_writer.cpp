@@ -92,14 +92,14 @@ ModelWriter::ModelWriter(const std::string& path, const ModelConfig& config,
                                               {"hashes", hashes_text(state.stored)}};
   state.vocabulary = std::move(vocabulary);
   if (!state.vocabulary.empty()) {
-    plans.push_back({std::string(kVocabularyTensor), TensorType::u8,
+    plans.push_back({std::string(kVocabularyTensor),
+                     TensorType::u8,
                      {static_cast<std::int64_t>(state.vocabulary.size())}});
     Hash hash;
     hash.add(std::as_bytes(std::span(state.vocabulary)));
     metadata.emplace(kVocabularyTensor, hash.text());
   }
-  state.file =
-      std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata));
+  state.file = std::make_unique<TensorFileWriter>(path, std::move(plans), std::move(metadata));
 }
 
 ModelWriter::~ModelWriter() = default;
@@ -110,16 +110,26 @@ const ModelTensor* ModelWriter::next() const {
 
 WeightType ModelWriter::next_type() const { return state_->types[state_->current]; }
 
-ModelWriter::Panel ModelWriter::append_panel(std::span<const float> rows) {
+ModelWriter::Panel ModelWriter::append_panel(std::span<const float> rows,
+                                             std::span<const float> weights) {
   State& state = *state_;
   const ModelTensor& tensor = state.tensors[state.current];
   const WeightType type = state.types[state.current];
   assert(tensor.matrix);
   state.data.resize(packed_data_bytes(type, kPanel, tensor.k));
   state.scales.resize(packed_scale_bytes(type, kPanel, tensor.k));
-  pack_panel(type, tensor.k, rows, state.data, state.scales);
-  state.append(state.data);
-  state.all_scales.insert(state.all_scales.end(), state.scales.begin(), state.scales.end());
+  pack_panel(type, tensor.k, rows, state.data, state.scales, weights);
+  return append_packed(state.data, state.scales);
+}
+
+ModelWriter::Panel ModelWriter::append_packed(std::span<const std::byte> data,
+                                              std::span<const std::byte> scales) {
+  State& state = *state_;
+  const ModelTensor& tensor = state.tensors[state.current];
+  const WeightType type = state.types[state.current];
+  assert(tensor.matrix && data.size() == packed_data_bytes(type, kPanel, tensor.k));
+  state.append(data);
+  state.all_scales.insert(state.all_scales.end(), scales.begin(), scales.end());
   if (++state.panel == panels_of(tensor.n)) {
     state.end_stored();
     if (is_quantised(type)) {
@@ -130,7 +140,7 @@ ModelWriter::Panel ModelWriter::append_panel(std::span<const float> rows) {
     state.panel = 0;
     ++state.current;
   }
-  return {state.data, state.scales};
+  return {data, scales};
 }
 
 void ModelWriter::append_vector(std::span<const float> values) {

@@ -20,8 +20,8 @@ class ModelWriter {
   // Validates the configuration and begins the file. types: how to store each tensor of
   // model_tensors(config), in their order; ignored for vectors and the exit gate, which are f32.
   // vocabulary: as Vocabulary::serialize() has it; empty: none is stored.
-  ModelWriter(const std::string& path, const ModelConfig& config,
-              std::span<const WeightType> types, std::string vocabulary = {});
+  ModelWriter(const std::string& path, const ModelConfig& config, std::span<const WeightType> types,
+              std::string vocabulary = {});
   ~ModelWriter();
   ModelWriter(const ModelWriter&) = delete;
   ModelWriter& operator=(const ModelWriter&) = delete;
@@ -35,7 +35,9 @@ class ModelWriter {
   struct Panel {
     std::span<const std::byte> data, scales;
   };
-  Panel append_panel(std::span<const float> rows);
+  Panel append_panel(std::span<const float> rows, std::span<const float> weights = {});
+  // The same for a panel that the caller has packed, of exactly one panel's bytes.
+  Panel append_packed(std::span<const std::byte> data, std::span<const std::byte> scales);
   // Appends the next vector as a whole.
   void append_vector(std::span<const float> values);
 

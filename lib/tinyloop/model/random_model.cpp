@@ -108,7 +108,7 @@ Model random_model(const ModelConfig& config, WeightType type, std::uint64_t see
     for (TensorPlan& plan : stored_tensors(tensor, type_of(tensor))) {
       const auto bytes = bytes_of_shape(plan.type, plan.shape);
       if (!bytes || *bytes > static_cast<std::size_t>(PTRDIFF_MAX) - kAlignment - total) {
-        throw Error(ErrorKind::usage, "random model: its weights fit in no memory");
+        throw Error(ErrorKind::usage, "random model: its weights do not fit in memory");
       }
       total = (total + *bytes + kAlignment - 1) / kAlignment * kAlignment;
       tensors.push_back({std::move(plan.name), plan.type, std::move(plan.shape), {}});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which entries go when a pool holds too much. Not when that is: that is prefix_pool.
+// Which entries are evicted when a pool exceeds its limits. prefix_pool decides when.
 #include <algorithm>
 #include <unordered_set>
 

@@ -223,11 +223,12 @@ FoundSettings PoolFolder::settings() const {
   if (!S_ISDIR(status.st_mode)) fail(path_, ENOTDIR);
   const std::string path = settings_path();
   const auto unknown = [](std::string_view why) {
-    return FoundSettings{{},
-                         fmt::format("{}; nothing is evicted until tl-pool-register `capacity` "
-                                     "says again how much the pool may hold",
-                                     why),
-                         false};
+    return FoundSettings{
+        {},
+        fmt::format(
+            "{}; nothing is evicted until tl-pool-register `capacity` sets the pool's limit again",
+            why),
+        false};
   };
   std::optional<std::string> text;
   try {
@@ -257,7 +258,7 @@ FoundSettings PoolFolder::settings() const {
   } catch (const std::exception&) {
   }
   if (format > kPoolVersion) {
-    throw Error(ErrorKind::data, "{}: pool of format {}, this program knows {}", path, format,
+    throw Error(ErrorKind::data, "{}: pool of format {}, but this program reads {}", path, format,
                 kPoolVersion);
   }
   if (!sound) {

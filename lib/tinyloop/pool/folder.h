@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a prefix pool: where an entry lies, what is there, what the pool may hold,
-// left-overs; see tl-pool(5). Knows names and sizes, not what is in an entry and not which one to
-// take.
+// The files of a prefix pool: paths, listing, settings and limits, files left behind; see
+// tl-pool(5). Knows names and sizes, not the content of an entry and not which one to
+// use.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace tinyloop {
 
 enum class EvictionPolicy {
-  shortest,  // the entry of the fewest ids goes first
-  lru,       // the one not used for the longest time
+  shortest,  // the entry with the fewest ids goes first
+  lru,       // the least recently used
   cost,      // the one that saved the least computing time for its bytes
 };
 std::string_view name_of(EvictionPolicy policy);
@@ -28,11 +28,11 @@ struct PoolSettings {
 };
 
 struct FoundSettings {
-  PoolSettings settings;  // the defaults where there are none
-  std::string warning;    // why these are the defaults although there should be others; may be empty
-  // False: what the pool may hold is not known, because it has entries and its settings are missing
-  // or damaged, or because they cannot be read this time. Then nothing may be evicted in their name
-  // and nothing may be written in their place, unless somebody says what they are to be.
+  PoolSettings settings;  // the defaults if there are none
+  std::string warning;    // why the defaults are used although there should be others; may be empty
+  // False: the pool's limits are unknown, because it has entries and its settings are missing or
+  // damaged, or because they cannot be read now. Then nothing may be evicted by them and they may
+  // not be overwritten, unless new settings are given.
   bool known = true;
 };
 
@@ -52,13 +52,13 @@ class PoolFolder {
   std::string identity_path(const std::string& identity) const { return path_ + "/" + identity; }
   std::string entry_path(const PoolEntry& entry) const;
 
-  // Makes the folder and an identity's folder in it, where they are not there yet. Throws
+  // Creates the folder and an identity's folder in it, if missing. Throws
   // Error(io).
   void create() const;
   void create(const std::string& identity) const;
 
-  // Throws Error(usage) if the folder holds something, but nothing of a pool: it is somebody
-  // else's, and nothing may be written there. A folder that is empty or missing passes.
+  // Throws Error(usage) if the folder contains files, but nothing of a pool: it is not ours,
+  // and nothing may be written there. A folder that is empty or missing passes.
   void require_ours() const;
   // Whether there is a pool: settings or entries.
   bool exists() const;
@@ -66,10 +66,10 @@ class PoolFolder {
   bool hides_entries() const;
 
   // Throws Error(io) if there is no such folder, Error(data) if the pool is of a newer format.
-  // Capacity 0, which older programs wrote, is 1.
+  // Capacity 0, which older versions wrote, is 1.
   FoundSettings settings() const;
   void set_settings(const PoolSettings& settings) const;  // throws Error(io)
-  // Writes the defaults where there are no settings yet, so that a new pool says its format.
+  // Writes the defaults if there are no settings yet, so that a new pool states its format.
   void mark() const;
 
   // The listing is the index. Other names are left alone. Throws Error(io), but a missing identity
@@ -79,8 +79,8 @@ class PoolFolder {
   std::vector<PoolEntry> entries() const;
   // The time of the latest change of keys(), in nanoseconds; 0 if there is no such folder.
   std::int64_t listing_state(const std::string& identity) const;
-  // The same, when the file system's clock has gone on, so that any change to come gives another
-  // one; 0 if it does not go on.
+  // The same, once the file system's clock has advanced, so that any later change gives another
+  // time; 0 if it does not advance.
   std::int64_t settled_listing_state(const std::string& identity) const;
   std::string order_path(const std::string& identity) const {
     return identity_path(identity) + ".order";
@@ -89,7 +89,7 @@ class PoolFolder {
   std::int64_t bytes_of(const PoolEntry& entry) const;
   // When the file was written, in seconds since 1970; 0 if it is gone.
   std::int64_t written_at(const PoolEntry& entry) const;
-  // Returns whether it was there; a reader that has it mapped is not hurt. Throws Error(io).
+  // Returns whether it was there; a reader that has it mapped is not affected. Throws Error(io).
   bool remove(const PoolEntry& entry) const;
 
   // Removes temporary files whose writers have died. Never throws.

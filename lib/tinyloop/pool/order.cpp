@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bisection over entries by their ids, and the file that remembers the order.
+// Bisection over entries by their ids, and the file that stores the order.
 #include "tinyloop/pool/order.h"
 
 #include <fmt/format.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An identity's entries in the order of their ids, kept in a file IDENTITY.order, so that the entry
 // that shares the most ids with a prompt is found by bisection. Derived and never trusted: a
-// file whose hash does not fit is as good as none, names that are gone are skipped, names that are
-// missing are looked at one by one, and whoever is found is compared id by id by the caller.
+// file whose hash does not match is ignored, names that no longer exist are skipped, missing names
+// are examined one by one, and the caller compares what is found id by id.
 #pragma once
 
 #include <functional>
@@ -21,21 +21,21 @@ using IdsOf = std::function<std::optional<std::span<const TokenId>>(const EntryK
 
 std::int64_t shared_length(std::span<const TokenId> a, std::span<const TokenId> b);
 
-// Those of `present` that share the most leading ids with `ids`, best first; at most a few, and
-// only those that share anything. `order` as read from the file.
+// The entries of `present` that share the most leading ids with `ids`, best first; at most a few,
+// and only those that share any. `order` as read from the file.
 std::vector<EntryKey> most_similar(std::span<const TokenId> ids, std::vector<EntryKey> present,
                                    const std::vector<EntryKey>& order, const IdsOf& ids_of);
 
 struct Order {
-  // The state of the listing that the keys are all of, see PoolFolder::listing_state; 0: unknown.
+  // The state of the listing that the keys are from, see PoolFolder::listing_state; 0: unknown.
   std::int64_t listing = 0;
   std::vector<EntryKey> keys;
 };
 
-// Missing, unreadable or not as written in every byte: empty, with an unknown listing.
+// If missing, unreadable or altered in any byte: empty, with an unknown listing.
 Order read_order(const std::string& path);
 
-// `present` in order of ids, those that `order` holds already kept as they stand.
+// `present` in order of ids, keeping those already in `order` in place.
 std::vector<EntryKey> updated_order(std::vector<EntryKey> present,
                                     const std::vector<EntryKey>& order, const IdsOf& ids_of);
 

@@ -35,7 +35,7 @@ class OpenEntries {
     try {
       snapshot = Snapshot::open(path);
       if (snapshot->identity() != identity_ || snapshot->length() != key.length) {
-        throw Error(ErrorKind::data, "{}: is not the entry that its name says", path);
+        throw Error(ErrorKind::data, "{}: its content does not match its name", path);
       }
     } catch (const Error& error) {
       snapshot = nullptr;
@@ -219,18 +219,17 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
   content.created = static_cast<std::int64_t>(std::max<std::time_t>(0, std::time(nullptr)));
   const auto [settings, why, known] = folder_.settings();
   const std::int64_t max_bytes = known ? settings.max_bytes : 0;
-  const std::int64_t bytes = snapshot_bytes(identity_, content.shape, key.length,
-                                            static_cast<std::int64_t>(content.last.size()),
-                                            !content.states.empty(), !content.injected.empty());
+  const std::int64_t bytes = snapshot_bytes(identity_, content.shape, key.length, content.hidden(),
+                                            !content.injected.empty());
   // Before anything has made room for it.
   if (max_bytes > 0 && bytes > max_bytes) {
-    throw Error(ErrorKind::io, "{}: an entry of {} bytes, the pool may hold {}",
+    throw Error(ErrorKind::io, "{}: an entry of {} bytes exceeds the pool's limit of {}",
                 folder_.entry_path(entry), bytes, max_bytes);
   }
   folder_.create(identity_folder_);
   std::unique_ptr<TensorFileWriter> writer;
   try {
-    writer = write_snapshot(folder_.entry_path(entry), content);
+    writer = write_snapshot(folder_.entry_path(entry), content, true);
   } catch (const Error& error) {
     // Where eviction by bytes is allowed, a disk that is full before the limit is reached gets one
     // entry smaller.
@@ -239,7 +238,7 @@ EntryKey PrefixPool::publish(SnapshotContent content, bool replace) {
         evict_now(folder_, {std::max<std::int64_t>(0, size() - 1), -1, settings.policy}).empty()) {
       throw;
     }
-    writer = write_snapshot(folder_.entry_path(entry), content);
+    writer = write_snapshot(folder_.entry_path(entry), content, true);
   }
   PoolUses::Lock lock(uses_);
   std::unordered_set<std::uint64_t> present;

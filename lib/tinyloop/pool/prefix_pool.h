@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "tinyloop/kv/cache_identity.h"
+#include "tinyloop/kv/snapshot.h"
 #include "tinyloop/pool/folder.h"
 #include "tinyloop/pool/uses.h"
-#include "tinyloop/kv/snapshot.h"
 
 namespace tinyloop {
 
@@ -22,7 +22,7 @@ enum class MatchKind {
   prefix,  // the entry is a prefix of the prompt
   crop,    // the entry and the prompt share their first ids
   whole,   // the entry is the prompt
-  warm,    // as any of the last three, but of a run with fewer loops: the missing ones can be run
+  warm,    // any of the last three, but from a run with fewer loops: the missing loops can be run
 };
 std::string_view name_of(MatchKind kind);
 
@@ -32,14 +32,14 @@ struct PoolMatch {
   std::int64_t length = 0;                   // ids served
   EntryKey key;
   bool usable = true;   // false: there is no pool, or none that this program may touch
-  std::string warning;  // what was wrong with the pool or an entry on the way; may be empty
+  std::string warning;  // a problem with the pool or an entry; may be empty
 };
 
 struct EvictionRequest {
-  std::int64_t entries = -1;  // keep at most so many, -1: any number
-  std::int64_t bytes = -1;    // and at most so many bytes
+  std::int64_t entries = -1;  // maximum to keep, -1: any number
+  std::int64_t bytes = -1;    // and maximum bytes
   EvictionPolicy policy = EvictionPolicy::lru;
-  // Neither counted nor removed: another one is about to take its place.
+  // Neither counted nor removed: it is about to be replaced.
   std::optional<PoolEntry> replaced = std::nullopt;
 };
 
@@ -51,27 +51,27 @@ class PrefixPool {
   const PoolFolder& folder() const { return folder_; }
   const CacheIdentity& identity() const { return identity_; }
 
-  // Makes the folder if need be. With settings: keeps them in it and evicts what is too much.
-  // Settings that are damaged are written anew. Also sweeps left-overs of killed processes. Returns
-  // what was wrong with the settings; may be empty. Throws Error(io) or Error(data), and
-  // Error(usage) for settings that no pool can have, before it changes anything.
+  // Creates the folder if needed. With settings: stores them in it and evicts what exceeds them.
+  // Damaged settings are rewritten. Also removes files left by killed processes. Returns a warning
+  // about the settings; may be empty. Throws Error(io) or Error(data), and
+  // Error(usage) for invalid settings, before it changes anything.
   std::string prepare(const std::optional<PoolSettings>& settings = std::nullopt);
 
-  // The longest match, checked but for its planes, which are checked when they are read. At least
-  // one id is left to compute unless the match is whole. Never throws: trouble is a warning.
+  // The longest match, checked except for its planes, which are checked when read. At least
+  // one id is left to compute unless the match is whole. Never throws: problems are warnings.
   PoolMatch lookup(std::span<const TokenId> ids, bool crop = true) const;
   // The match that saves the most loops among the resumable entries of runs that had fewer of them
   // and are otherwise the same; kind warm or miss. Never throws.
   PoolMatch lookup_to_resume(std::span<const TokenId> ids, bool crop = true) const;
-  // The entry of exactly these ids, if it is there and sound in every byte; a damaged one is
-  // removed. Throws Error(io) if it is there and cannot be read.
+  // The entry of exactly these ids, if it exists and is intact in every byte; a damaged one is
+  // removed. Throws Error(io) if it exists and cannot be read.
   std::shared_ptr<const Snapshot> verified(std::span<const TokenId> ids) const;
 
-  // Writes an entry (identity and creation time are filled in here), evicts what is then too much,
-  // counts a registration. An entry that is there already is success, unless it is to be replaced.
+  // Writes an entry (identity and creation time are filled in here), evicts what exceeds the
+  // limits, counts a registration. An existing entry is success, unless it is to be replaced.
   // Throws Error.
   EntryKey publish(SnapshotContent content, bool replace = false);
-  // A registration of what is there already; mends the order if it is not up to date.
+  // Registers an existing entry; repairs the order if it is out of date.
   void touch(const EntryKey& key) const;
 
   // Each throws Error(io) if the count cannot be kept.

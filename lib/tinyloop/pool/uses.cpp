@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// uses.log begins with "log GENERATION"; uses.sum holds what all logs of lower generations said, so
+// uses.log begins with "log GENERATION"; uses.sum has the totals of all lower generations, so
 // that a process killed between writing the one and emptying the other counts nothing twice.
 #include "tinyloop/pool/uses.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often a pool's entries were used: one line a use in uses.log, folded into uses.sum whenever
-// somebody publishes or evicts, and by whoever finds it long; and the lock that keeps those who
-// fold, publish and evict apart. Order of use is the order of lines, so a clock that was set back
+// How often a pool's entries were used: one line per use in uses.log, folded into uses.sum by
+// processes that publish or evict, or that find it long; and the lock that serialises folding,
+// publishing and evicting. Order of use is the order of lines, so a clock that was set back
 // cannot mislead. Not files of entries.
 #pragma once
 
@@ -42,8 +42,8 @@ class PoolUses {
   // What is known now; unreadable lines are skipped.
   PoolCounts read() const;
 
-  // Held by who publishes, evicts or folds. Throws Error(io) if it cannot be had in ten seconds,
-  // or at once if that was waited for before.
+  // Held while publishing, evicting or folding. Throws Error(io) if it cannot be acquired in ten
+  // seconds, or at once if an earlier wait failed.
   class Lock {
    public:
     explicit Lock(const PoolUses& uses);
@@ -51,15 +51,15 @@ class PoolUses {
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
 
-    // The same as read(), and the log is folded if there is room for that; entries for which
-    // `exists` says no are forgotten.
+    // Like read(), and folds the log if there is room; forgets entries for which
+    // `exists` returns false.
     template <typename Exists>
     PoolCounts fold(const Exists& exists) {
       PoolCounts counts = uses_.read();
       std::erase_if(counts.entries, [&](const auto& entry) { return !exists(entry.first); });
       try {
         write(counts);
-      } catch (const Error&) {  // a full disk: eviction must work all the same
+      } catch (const Error&) {  // a full disk: eviction must still work
       }
       return counts;
     }
@@ -83,7 +83,7 @@ class PoolUses {
   std::string sum_path() const { return folder_ + "/uses.sum"; }
 
   std::string folder_;
-  // Somebody has held the lock for longer than one waits: nobody waits for him again.
+  // A process has held the lock longer than we wait: do not wait for it again.
   mutable bool held_ = false;
 };
 

@@ -67,6 +67,10 @@ class Sampler {
   struct Choice;  // an id and its value in double
   std::vector<TokenId> drawn(std::vector<Choice> choices, double best_value, std::int64_t position,
                              std::size_t count) const;
+  bool can_scan(std::size_t count) const;
+  std::optional<std::vector<TokenId>> scanned(std::span<const double> values, TokenId best,
+                                              std::int64_t position, std::size_t count) const;
+  std::optional<Choice> top_p_cut(std::span<const double> values, double best_value) const;
 
   SamplingOptions options_;
   std::int64_t vocab_;

@@ -3,31 +3,22 @@
 #include "tinyloop/schedule/answer_stream.h"
 
 #include <algorithm>
+#include <cassert>
 
 #include "tinyloop/error.h"
 #include "tinyloop/files/hash_state.h"
-#include "tinyloop/schedule/elapsed.h"
+#include "tinyloop/prompt/elapsed.h"
 #include "tinyloop/schedule/live_rows.h"
-#include "tinyloop/schedule/prefill.h"
 
 namespace tinyloop {
 
-std::int64_t checked_length(std::span<const TokenId> prompt, const ModelConfig& config) {
-  const auto length = static_cast<std::int64_t>(prompt.size());
-  if (length == 0) throw Error(ErrorKind::usage, "empty prompt");
-  if (length > config.context) {
-    throw Error(ErrorKind::usage, "prompt too long: {} ids, the model's context holds {}", length,
-                config.context);
-  }
-  return length;
-}
-
 namespace {
 
-StopRules with_room(const DecodeRequest& request, const ModelConfig& config) {
+StopRules with_room(const DecodeRequest& request, std::span<const TokenId> prompt,
+                    const ModelConfig& config) {
   StopRules rules = request.stop;
   // The last token needs no position: it is picked, not read.
-  rules.room = config.context - checked_length(request.prompt, config) + 1;
+  rules.room = config.context - checked_length(prompt, config) + 1;
   return rules;
 }
 
@@ -38,14 +29,16 @@ struct AnswerStream::Hash {
   Hash() { XXH3_64bits_reset(state.get()); }
 };
 
-AnswerStream::AnswerStream(Forward& forward, const Sampler& sampler, const DecodeRequest& request)
+AnswerStream::AnswerStream(Forward& forward, const Sampler& sampler, const DecodeRequest& request,
+                           std::span<const TokenId> prompt)
     : forward_(forward),
       sampler_(sampler),
       request_(request),
-      stop_(with_room(request, forward.model().config())),
+      prompt_(prompt),
+      stop_(with_room(request, prompt, forward.model().config())),
       hash_(request.hash_logits ? std::make_unique<Hash>() : nullptr),
       start_(Clock::now()) {
-  const StopRules rules = with_room(request, forward.model().config());
+  const StopRules rules = with_room(request, prompt, forward.model().config());
   limit_ = std::min(rules.max_tokens, rules.room);
   answer_.stop = stop_.at_start();
   answer_.stats.exits.resize(static_cast<std::size_t>(forward.plan().loops));
@@ -53,25 +46,22 @@ AnswerStream::AnswerStream(Forward& forward, const Sampler& sampler, const Decod
 
 AnswerStream::~AnswerStream() = default;
 
-double AnswerStream::milliseconds() const { return milliseconds_since(start_); }
+double AnswerStream::milliseconds() const { return before_ms_ + milliseconds_since(start_); }
 
 std::int64_t AnswerStream::position() const {
-  return static_cast<std::int64_t>(request_.prompt.size() + answer_.tokens.size());
+  return static_cast<std::int64_t>(prompt_.size() + answer_.tokens.size());
 }
 
 std::int64_t AnswerStream::remaining() const {
   return limit_ - static_cast<std::int64_t>(answer_.tokens.size());
 }
 
-bool AnswerStream::begin_prompt(KvCache& cache) {
-  const auto length = static_cast<std::int64_t>(request_.prompt.size());
+void AnswerStream::count(const PromptWork& work) {
   DecodeStats& stats = answer_.stats;
-  const bool whole = cache.length() == length && !request_.last.empty() && !selects();
-  if (cache.length() >= length && !whole) cache.crop(length - 1);
-  stats.reused = cache.length();
-  stats.prefilled = length - cache.length();
-  stats.prompt_loops = stats.prefilled * forward_.plan().loops;
-  return whole;
+  stats.reused = work.reused;
+  stats.prefilled = work.prefilled;
+  stats.prompt_loops = stats.loops_run = work.loops_run;
+  before_ms_ = work.ms;
 }
 
 void AnswerStream::end_prompt() {
@@ -81,29 +71,13 @@ void AnswerStream::end_prompt() {
   stats.loops_run = stats.prompt_loops;
 }
 
-std::span<const float> AnswerStream::read_prompt(KvCache& cache) {
-  const std::span<const TokenId> prompt = request_.prompt;
-  DecodeStats& stats = answer_.stats;
-  std::span<const float> logits;
-  if (begin_prompt(cache)) {
-    logits = forward_.head(request_.last);
-  } else if (request_.read_prompt) {
-    stats.prompt_loops = 0;
-    logits = request_.read_prompt(forward_, cache, stats);
-  } else {
-    const std::span<const TokenId> plain = selects() ? prompt.first(prompt.size() - 1) : prompt;
-    if (cache.length() < static_cast<std::int64_t>(plain.size())) {
-      logits = prefill(forward_, cache, plain, request_.prefill_chunk);
-    }
-  }
-  if (selects()) logits = select_last(cache);
+std::span<const float> AnswerStream::begin(Prompt& prompt) {
+  cache_ = &prompt.cache;
+  const std::span<const float> logits = selects() ? select_last(prompt.cache) : prompt.logits;
+  assert(!logits.empty());
   end_prompt();
-  if (request_.prompt_read) {
-    const std::span<const float> inputs = forward_.head_inputs();
-    request_.prompt_read(inputs.last(static_cast<std::size_t>(forward_.model().config().hidden)));
-  }
-  if (request_.kv_slots > 0 && request_.kv_slots < forward_.plan().loops) {
-    cache = cache.share_loops(request_.kv_slots);
+  if (request_.shared_planes > 0 && request_.shared_planes < forward_.plan().loops) {
+    prompt.cache = prompt.cache.share_loops(request_.shared_planes);
   }
   return logits;
 }
@@ -111,7 +85,7 @@ std::span<const float> AnswerStream::read_prompt(KvCache& cache) {
 // The prompt's last position once more, on its own: the state that the rule selects goes to the
 // head, but what the cache keeps is what all loops leave, as for every other position of a prompt.
 std::span<const float> AnswerStream::select_last(KvCache& cache) {
-  const auto last = static_cast<std::int64_t>(request_.prompt.size()) - 1;
+  const auto last = static_cast<std::int64_t>(prompt_.size()) - 1;
   if (cache.length() > last) cache.crop(last);
   cache.reserve(last + 1);
   ExitRule rule = request_.exit;
@@ -119,7 +93,7 @@ std::span<const float> AnswerStream::select_last(KvCache& cache) {
   DecodeStats counted;  // passes are counted after the prompt only
   counted.exits.resize(answer_.stats.exits.size());
   LiveRows rows(forward_, rule, counted, 1);
-  LiveRow row = rows.at({&cache, last, request_.prompt.back(), 0, 0});
+  LiveRow row = rows.at({&cache, last, prompt_.back(), 0, 0});
   rows.enter({&row, 1});
   while (!row.done) rows.pass({&row, 1});
   const std::span<const float> logits = rows.leave({&row, 1});
@@ -129,29 +103,30 @@ std::span<const float> AnswerStream::select_last(KvCache& cache) {
   cache.commit(last + 1);
   rows.confirm(row);
   answer_.stats.exits = counted.exits;
-  if (request_.read_prompt) answer_.stats.prompt_loops += counted.loops_run;
+  ++answer_.stats.prefilled;
+  answer_.stats.prompt_loops += counted.loops_run;
   return selected_;
 }
 
-TokenId AnswerStream::take(std::span<const float> logits, std::span<const TokenId> drafts) {
+TokenId AnswerStream::pick(std::span<const float> logits, std::span<const TokenId> drafts) {
   if (hash_) XXH3_64bits_update(hash_->state.get(), logits.data(), logits.size_bytes());
   if (request_.picked_from) request_.picked_from(logits);
   TokenId id = 0;
   try {
-    id = sampler_.pick(logits, {request_.prompt, answer_.tokens}, position());
+    id = sampler_.pick(logits, {prompt_, answer_.tokens}, position());
   } catch (const Error& error) {
     throw Error(error.kind(), "step {}: {}", answer_.tokens.size() + 1, error.what());
   }
   return accept(id, drafts);
 }
 
-TokenId AnswerStream::take_on_device() {
+TokenId AnswerStream::pick_on_device() {
   const std::int64_t needed = sampler_.candidates_needed();
   if (needed > 0 && !hash_ && !request_.picked_from) {
     const std::vector<TokenLogit> best = forward_.best(0, needed);
     if (!best.empty()) return accept(sampler_.pick(best, position()), {});
   }
-  return take(forward_.logits());
+  return pick(forward_.logits());
 }
 
 TokenId AnswerStream::accept(TokenId id, std::span<const TokenId> drafts) {
@@ -177,10 +152,10 @@ std::vector<TokenId> AnswerStream::guess(std::span<const float> logits,
   continuation.insert(continuation.end(), drafts.begin(), drafts.end());
   std::vector<TokenId> guesses;
   try {
-    guesses = sampler_.ranked(logits, {request_.prompt, continuation},
+    guesses = sampler_.ranked(logits, {prompt_, continuation},
                               position() + static_cast<std::int64_t>(drafts.size()), count);
   } catch (const Error&) {
-    // After all loops these logits may be in order, and if not, take() will say so.
+    // After all loops these logits may be in order, and if not, pick() will say so.
   }
   answer_.stats.drafted += static_cast<std::int64_t>(guesses.size());
   return guesses;
@@ -190,6 +165,7 @@ Answer AnswerStream::finish() {
   DecodeStats& stats = answer_.stats;
   stats.generated = static_cast<std::int64_t>(answer_.tokens.size());
   if (stats.generated > 0) stats.decode_ms = milliseconds() - stats.first_token_ms;
+  if (cache_ != nullptr) stats.cache_bytes = cache_->bytes();
   if (hash_) stats.logits_hash = XXH3_64bits_digest(hash_->state.get());
   answer_.tokens.resize(static_cast<std::size_t>(stop_.released()));
   return std::move(answer_);

@@ -9,18 +9,24 @@
 #include <span>
 #include <vector>
 
+#include "tinyloop/prompt/prompt.h"
 #include "tinyloop/sampling/sampler.h"
 #include "tinyloop/schedule/request.h"
 
 namespace tinyloop {
 
-// Of a prompt; throws Error(usage) if it is empty or longer than the context.
-std::int64_t checked_length(std::span<const TokenId> prompt, const ModelConfig& config);
-
 class AnswerStream {
  public:
-  // Checks the request; it may have ended at once (max_tokens 0).
-  AnswerStream(Forward& forward, const Sampler& sampler, const DecodeRequest& request);
+  // It may have ended at once (max_tokens 0). All arguments must outlive it. Throws as
+  // checked_length().
+  AnswerStream(Forward& forward, const Sampler& sampler, const DecodeRequest& request,
+               std::span<const TokenId> prompt);
+  // Of a prompt that was read: counts that work.
+  AnswerStream(Forward& forward, const Sampler& sampler, const DecodeRequest& request,
+               const Prompt& prompt)
+      : AnswerStream(forward, sampler, request, std::span(prompt.ids)) {
+    count(prompt.work);
+  }
   ~AnswerStream();
 
   bool ended() const { return answer_.stop.kind != StopKind::none; }
@@ -30,19 +36,19 @@ class AnswerStream {
   std::int64_t remaining() const;
   DecodeStats& stats() { return answer_.stats; }
 
-  // Reads the prompt and returns the logits of its last position; afterwards `cache` has the planes
-  // that the request wants for decoding.
-  std::span<const float> read_prompt(KvCache& cache);
-  // The two halves of it, for a schedule that moves the prompt's rows itself. begin_prompt() leaves
-  // in `cache` what can be kept of it and counts the rest as computed; true: it holds the prompt
-  // and request.last is all that the head needs. end_prompt(): the logits are there.
-  bool begin_prompt(KvCache& cache);
+  // Goes on from the prompt: runs its last position under the exit rule, and leaves in the cache
+  // the planes that the request wants for decoding. Returns the logits that the first token is
+  // picked from.
+  std::span<const float> begin(Prompt& prompt);
+  // In place of it, for a schedule that moves the prompt's rows itself: what they take, and that
+  // they are done.
+  void count(const PromptWork& work);
   void end_prompt();
   // Picks the next token of the answer. `drafts`: what was guessed for it, best guess first.
-  TokenId take(std::span<const float> logits, std::span<const TokenId> drafts = {});
+  TokenId pick(std::span<const float> logits, std::span<const TokenId> drafts = {});
   // The same from the latest leave_on_device(), of one row: where the sampler needs only the best
   // logits and the device can choose them, no others travel.
-  TokenId take_on_device();
+  TokenId pick_on_device();
   // Up to `count` guesses at the token after the answer's tokens and `drafts`, best first; none if
   // these logits allow none.
   std::vector<TokenId> guess(std::span<const float> logits, std::span<const TokenId> drafts,
@@ -60,6 +66,7 @@ class AnswerStream {
   Forward& forward_;
   const Sampler& sampler_;
   const DecodeRequest& request_;
+  std::span<const TokenId> prompt_;
   std::int64_t limit_ = 0;  // greatest number of tokens
   StopState stop_;
   Answer answer_;
@@ -68,6 +75,8 @@ class AnswerStream {
   struct Hash;
   std::unique_ptr<Hash> hash_;
   Clock::time_point start_;
+  double before_ms_ = 0.0;          // of reading the prompt, before the start
+  const KvCache* cache_ = nullptr;  // begin()'s
 };
 
 }  // namespace tinyloop

@@ -10,13 +10,14 @@
 
 namespace tinyloop {
 
-Answer speculate_block(Forward& forward, KvCache& cache, const Sampler& sampler,
+Answer speculate_block(Forward& forward, Prompt&& prompt, const Sampler& sampler,
                        const DecodeRequest& request, const Speculation& speculation) {
-  AnswerStream stream(forward, sampler, request);
+  AnswerStream stream(forward, sampler, request, prompt);
   if (stream.ended()) return stream.finish();
   const auto vocab = static_cast<std::size_t>(forward.model().config().vocab);
+  KvCache& cache = prompt.cache;
   LiveRows rows(forward, request.exit, stream.stats(), speculation.drafts + 1);
-  TokenId id = stream.take(stream.read_prompt(cache));
+  TokenId id = stream.pick(stream.begin(prompt));
   std::vector<LiveRow> round;
   std::vector<TokenId> drafts;
   while (!stream.ended()) {
@@ -48,7 +49,7 @@ Answer speculate_block(Forward& forward, KvCache& cache, const Sampler& sampler,
       rows.confirm(round[i]);
       const std::span<const TokenId> guesses =
           std::span(drafts).subspan(i, i < drafts.size() ? 1 : 0);
-      id = stream.take(logits.subspan(i * vocab, vocab), guesses);
+      id = stream.pick(logits.subspan(i * vocab, vocab), guesses);
       // The rows behind a wrong guess are forgotten; their K and V will be overwritten.
       if (stream.ended() || guesses.empty() || guesses.front() != id) break;
     }

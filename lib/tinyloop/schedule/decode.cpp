@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain decoding: prefill, then pick, enter, pass, leave for one row at a time.
+// Plain decoding: pick, enter, pass, leave for one row at a time.
 #include "tinyloop/schedule/decode.h"
 
 #include "tinyloop/schedule/answer_stream.h"
@@ -7,15 +7,16 @@
 
 namespace tinyloop {
 
-Answer decode(Forward& forward, KvCache& cache, const Sampler& sampler,
+Answer decode(Forward& forward, Prompt&& prompt, const Sampler& sampler,
               const DecodeRequest& request) {
-  AnswerStream stream(forward, sampler, request);
+  AnswerStream stream(forward, sampler, request, prompt);
   if (stream.ended()) return stream.finish();
+  KvCache& cache = prompt.cache;
   LiveRows rows(forward, request.exit, stream.stats(), 1);
-  const std::span<const float> logits = stream.read_prompt(cache);
+  const std::span<const float> logits = stream.begin(prompt);
   for (bool first = true;; first = false) {
     const std::int64_t position = stream.position();
-    const TokenId id = first ? stream.take(logits) : stream.take_on_device();
+    const TokenId id = first ? stream.pick(logits) : stream.pick_on_device();
     if (stream.ended()) return stream.finish();
     cache.reserve(position + 1);
     LiveRow row = rows.at({&cache, position, id, 0, 0});

@@ -4,19 +4,18 @@
 #pragma once
 
 #include "tinyloop/engine/forward.h"
-#include "tinyloop/kv/kv_cache.h"
+#include "tinyloop/prompt/prompt.h"
 #include "tinyloop/sampling/sampler.h"
 #include "tinyloop/schedule/request.h"
 
 namespace tinyloop {
 
-// Continues request.prompt with tokens picked by `sampler`. `cache` holds the K and V of a prefix
-// of the prompt (or nothing) and afterwards also those of the continuation, but for its last token.
-// If it holds the whole prompt, the last position is run again unless request.last is given. With
-// kv_slots the cache afterwards has shared planes and cannot read another prompt. Needs 1 slot of
-// `forward`, 2 with an exit rule. Throws Error(usage) if the prompt is empty or longer than the
-// context, Error(device) naming step and position if logits are not finite.
-Answer decode(Forward& forward, KvCache& cache, const Sampler& sampler,
+// Continues a prompt that was read (see prompt/prompt.h) with tokens picked by `sampler`; its cache
+// afterwards also holds the continuation, but for the last token, in the planes that the request
+// wants. With an exit rule its last position is run again, or for the first time. Needs 1 slot of
+// `forward`, 2 with an exit rule. Throws Error(device) naming step and position if logits are not
+// finite.
+Answer decode(Forward& forward, Prompt&& prompt, const Sampler& sampler,
               const DecodeRequest& request);
 
 }  // namespace tinyloop

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a row has looped enough: the rules of Ouro and Huginn for leaving before the last loop.
-// Decides only; whether the loops after it are skipped is the schedule's business.
+// When a row has looped enough: the rules of Ouro and Huginn for exiting before the last loop.
+// Only decides; whether the remaining loops are skipped is the schedule's business.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ class ExitWatch {
 
   // After forward.enter(rows).
   void entered(std::span<const Row> rows);
-  // After forward.pass(rows): which of them the rule lets go now. For kl it runs coda and head.
+  // After forward.pass(rows): which of them exit now. For kl it runs coda and head.
   std::vector<bool> passed(std::span<const Row> rows);
   // What passed() last compared with the threshold.
   double value(std::int32_t slot) const { return at(slot).value; }
@@ -51,7 +51,7 @@ class ExitWatch {
  private:
   struct Followed {
     double value = 0.0;
-    double survival = 1.0;                // gate: probability of not having left yet
+    double survival = 1.0;                // gate: probability of not having exited yet
     std::vector<float> state;             // latent: before the last pass
     std::vector<double> log_probability;  // kl: before the last pass
   };

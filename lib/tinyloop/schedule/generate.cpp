@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "tinyloop/error.h"
@@ -43,6 +44,28 @@ const std::vector<Form>& forms() {
   return all;
 }
 
+// "1+2": loops after which a row guesses, and guesses again.
+void set_proposals(Speculation& speculation, std::string_view text) {
+  std::vector<std::int32_t> loops;
+  for (std::string_view rest = text;; rest.remove_prefix(1)) {
+    const std::string_view one = rest.substr(0, rest.find('+'));
+    const auto value = parse_number<std::int32_t>(one);
+    if (!value || *value < 1 || *value > kGreatestCount ||
+        (!loops.empty() && *value <= loops.back())) {
+      throw Error(
+          ErrorKind::usage,
+          "'d={}' is not d=N with N from 1 to {}, or such numbers in ascending order, as in "
+          "d=1+2",
+          excerpt(text), kGreatestCount);
+    }
+    loops.push_back(*value);
+    rest.remove_prefix(one.size());
+    if (rest.empty()) break;
+  }
+  speculation.draft_loops = loops.front();
+  speculation.later_draft_loops.assign(loops.begin() + 1, loops.end());
+}
+
 // `given`: the parameters that were set before.
 void set_parameter(Speculation& speculation, const Form& form, std::string_view text,
                    std::vector<std::string_view>& given) {
@@ -54,6 +77,7 @@ void set_parameter(Speculation& speculation, const Form& form, std::string_view 
       throw Error(ErrorKind::usage, "{} is given twice", name);
     }
     given.push_back(name);
+    if (form.kind == Speculation::Kind::wavefront) return set_proposals(speculation, number);
     if (const auto value = parse_number<std::int32_t>(number);
         value && *value >= 1 && *value <= kGreatestCount) {
       speculation.*parameter.field = *value;
@@ -62,7 +86,7 @@ void set_parameter(Speculation& speculation, const Form& form, std::string_view 
     throw Error(ErrorKind::usage, "'{}' is not {}=N with N from 1 to {}", excerpt(text), name,
                 kGreatestCount);
   }
-  throw Error(ErrorKind::usage, "{} has no '{}'", form.name, excerpt(text));
+  throw Error(ErrorKind::usage, "{} has no parameter '{}'", form.name, excerpt(text));
 }
 
 }  // namespace
@@ -84,7 +108,7 @@ Speculation Speculation::parse(std::string_view text) {
     return speculation;
   }
   throw Error(ErrorKind::usage,
-              "'{}' is not off, block:d=N,k=N, tree:d=N,width=N,depth=N or wavefront:d=N",
+              "'{}' is not off, block:d=N,k=N, tree:d=N,width=N,depth=N or wavefront:d=N[+N...]",
               excerpt(text));
 }
 
@@ -95,11 +119,20 @@ std::string Speculation::name() const {
     char separator = ':';
     for (const Parameter& parameter : form.parameters) {
       text += fmt::format("{}{}={}", separator, parameter.name, this->*parameter.field);
+      if (kind == Kind::wavefront && !later_draft_loops.empty()) {
+        text += fmt::format("+{}", fmt::join(later_draft_loops, "+"));
+      }
       separator = ',';
     }
     return text;
   }
   return "";
+}
+
+std::vector<std::int32_t> Speculation::proposal_loops() const {
+  std::vector<std::int32_t> all = {draft_loops};
+  all.insert(all.end(), later_draft_loops.begin(), later_draft_loops.end());
+  return all;
 }
 
 std::int32_t Speculation::rows(std::int32_t loops) const {
@@ -120,46 +153,44 @@ std::int32_t Speculation::slots(std::int32_t loops, const ExitRule& exit) const 
 }
 
 void check(const Speculation& speculation, const ModelConfig& config, const LoopPlan& plan,
-           const ExitRule& exit, std::int32_t kv_slots) {
+           const ExitRule& exit, std::int32_t shared_planes) {
   exit.check(config);
-  if (kv_slots < 0 || kv_slots > plan.loops) {
-    throw Error(ErrorKind::usage, "`kv_slots` {}: with {} loops it can be 1 to {}", kv_slots,
+  if (shared_planes < 0 || shared_planes > plan.loops) {
+    throw Error(ErrorKind::usage, "`kv_slots` {}: with {} loops it can be 1 to {}", shared_planes,
                 plan.loops, plan.loops);
   }
   if (speculation.kind == Speculation::Kind::plain) return;
-  if (speculation.draft_loops > plan.loops) {
+  if (speculation.proposal_loops().back() > plan.loops) {
     throw Error(ErrorKind::usage,
                 "`speculative` {} and `loops` {} exclude each other: a draft cannot have more "
                 "loops than its "
                 "verification",
                 speculation.name(), plan.loops);
   }
-  if (kv_slots > 0 && kv_slots < plan.loops) {
+  if (shared_planes > 0 && shared_planes < plan.loops) {
     throw Error(ErrorKind::usage,
                 "`speculative` and `kv_slots` exclude each other: in a shared plane a draft would "
-                "read what "
-                "the first loops of unfinished tokens wrote, plain decoding what their last loops "
-                "wrote");
+                "read what the first loops of unfinished tokens wrote, where plain decoding reads "
+                "what their last loops wrote");
   }
   if (exit.kind == ExitRule::Kind::kl && config.coda_layers > 0) {
     throw Error(ErrorKind::usage,
                 "`speculative` and `exit` kl exclude each other on a model with coda layers: the "
-                "rule runs the "
-                "coda after every loop, where it needs the finished tokens before");
+                "rule runs the coda after every loop, but the coda needs finished earlier tokens");
   }
 }
 
-Answer generate(Forward& forward, KvCache& cache, const Sampler& sampler,
+Answer generate(Forward& forward, Prompt&& prompt, const Sampler& sampler,
                 const DecodeRequest& request, const Speculation& speculation) {
   switch (speculation.kind) {
     case Speculation::Kind::block:
-      return speculate_block(forward, cache, sampler, request, speculation);
+      return speculate_block(forward, std::move(prompt), sampler, request, speculation);
     case Speculation::Kind::tree:
-      return speculate_tree(forward, cache, sampler, request, speculation);
+      return speculate_tree(forward, std::move(prompt), sampler, request, speculation);
     case Speculation::Kind::wavefront:
-      return speculate_wavefront(forward, cache, sampler, request, speculation);
+      return speculate_wavefront(forward, std::move(prompt), sampler, request, speculation);
     default:
-      return decode(forward, cache, sampler, request);
+      return decode(forward, std::move(prompt), sampler, request);
   }
 }
 

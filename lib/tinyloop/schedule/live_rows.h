@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "tinyloop/schedule/request.h"
 #include "tinyloop/schedule/exit_rule.h"
+#include "tinyloop/schedule/request.h"
 
 namespace tinyloop {
 

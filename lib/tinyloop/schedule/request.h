@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every schedule of one sequence is asked and answers.
+// The request and answer of every schedule of one sequence.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tinyloop/engine/forward.h"
-#include "tinyloop/kv/kv_cache.h"
 #include "tinyloop/sampling/stop.h"
 #include "tinyloop/schedule/exit_rule.h"
 #include "tinyloop/token.h"
@@ -17,13 +16,13 @@ namespace tinyloop {
 
 struct DecodeStats {
   std::int64_t prefilled = 0;     // prompt positions computed
-  std::int64_t reused = 0;        // prompt positions found in the cache
-  std::int64_t generated = 0;     // tokens sampled, the end id and a dropped stop sequence included
-  std::int64_t loops_run = 0;     // loops really run, summed over all positions computed
+  std::int64_t reused = 0;        // prompt positions found computed
+  std::int64_t generated = 0;     // tokens sampled, with the end id and a dropped stop sequence
+  std::int64_t loops_run = 0;     // loops actually run, summed over all positions computed
   std::int64_t prompt_loops = 0;  // of these, over the prompt
   double prefill_ms = 0.0;        // reading the prompt
-  double first_token_ms = 0.0;    // from the start until the first token is picked
-  double decode_ms = 0.0;         // from the first token until the end
+  double first_token_ms = 0.0;    // from the start to the first token picked
+  double decode_ms = 0.0;         // from the first token to the end
   std::uint64_t logits_hash =
       0;  // XXH3-64 over the bits of all logits a token was picked from; only if asked for
 
@@ -33,9 +32,10 @@ struct DecodeStats {
   std::int64_t accepted = 0;          // of these, equal to it
   std::int64_t undrafted =
       0;  // tokens picked in full that no draft foresaw; accepted + undrafted = generated
-  // [loops]: how many of the positions that a token was picked from left after loop 1, 2, ...
+  // [loops]: how many of the positions from which a token was picked exited after loop 1, 2, ...
   std::vector<std::int64_t> exits;
-  std::int64_t loops_saved = 0;  // by those that left early and really stopped there
+  std::int64_t loops_saved = 0;  // by those that exited early and stopped there
+  std::size_t cache_bytes = 0;   // device memory of the cache at the end, what it shares included
 };
 
 struct Answer {
@@ -46,24 +46,13 @@ struct Answer {
 };
 
 struct DecodeRequest {
-  std::span<const TokenId> prompt;  // at least one id
-  StopRules stop;                   // `room` is set by decode from the model's context
-  std::int64_t prefill_chunk = 0;   // 0 = the forward pass's max_rows
+  StopRules stop;  // `room` is set by decode from the model's context
   bool hash_logits = false;
-  // What the head multiplies at the prompt's last position, if that is known: a cache that holds
-  // the whole prompt then needs no position to be run again.
-  std::span<const float> last;
-  // Called when the cache holds the prompt and before the first token is picked, with that vector.
-  // May be empty.
-  std::function<void(std::span<const float> last)> prompt_read;
   // The prompt runs all loops in any case: its last position only selects the state that the first
   // token is picked from. Later positions follow the rule.
   ExitRule exit;
   // K and V of the loops share this many planes once the prompt is read; 0: each loop has its own.
-  std::int32_t kv_slots = 0;
-  // Replaces the reading of the prompt by an equal one: fills the cache with all of it, counts
-  // prompt loops and returns the last position's logits. May be empty.
-  std::function<std::span<const float>(Forward&, KvCache&, DecodeStats&)> read_prompt;
+  std::int32_t shared_planes = 0;
   // Called with the logits [vocab] that each token is picked from. May be empty.
   std::function<void(std::span<const float>)> picked_from;
   // Called with tokens that no later token can take back, in order, as soon as that is known. May

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tree speculation: a chain of best guesses as in block speculation, and beside each of them the
-// next best ones as leaves. Where the chain's guess is wrong but a leaf is right, the leaf's row
-// has risen with all others and gives the token after it.
+// next best ones as leaves. If the chain's guess is wrong but a leaf is right, the leaf's row
+// has advanced with all others and yields the token after it.
 //
 // A leaf stands at the same position as the chain's row, so it needs a cache of its own: a fork
 // that the chain's rows before it write to as well (Row::also).
@@ -23,17 +23,18 @@ struct Leaf {
 
 class Tree {
  public:
-  Tree(Forward& forward, KvCache& cache, const Sampler& sampler, const DecodeRequest& request,
+  Tree(Forward& forward, Prompt& prompt, const Sampler& sampler, const DecodeRequest& request,
        const Speculation& speculation)
-      : cache_(cache),
+      : prompt_(prompt),
+        cache_(prompt_.cache),
         schedule_(speculation),
         vocab_(static_cast<std::size_t>(forward.model().config().vocab)),
-        stream_(forward, sampler, request),
+        stream_(forward, sampler, request, prompt_),
         rows_(forward, request.exit, stream_.stats(), speculation.rows(forward.plan().loops)) {}
 
   Answer run() {
     if (stream_.ended()) return stream_.finish();
-    next_ = stream_.take(stream_.read_prompt(cache_));
+    next_ = stream_.pick(stream_.begin(prompt_));
     while (!stream_.ended()) {
       // Each position gives one token, so more of them than tokens wanted would be idle work.
       plant(std::min<std::int64_t>(schedule_.depth, stream_.remaining() - 1));
@@ -110,7 +111,7 @@ class Tree {
     const std::span<const float> logits = rows_.leave(round_);
     const auto take = [&](std::size_t row, std::span<const TokenId> guesses) {
       rows_.confirm(round_[row]);
-      next_ = stream_.take(logits.subspan(row * vocab_, vocab_), guesses);
+      next_ = stream_.pick(logits.subspan(row * vocab_, vocab_), guesses);
     };
     for (std::size_t level = 0; level < chain_.size(); ++level) {
       const std::int64_t end = first_ + static_cast<std::int64_t>(level) + 1;
@@ -131,6 +132,7 @@ class Tree {
     }
   }
 
+  Prompt& prompt_;
   KvCache& cache_;
   const Speculation schedule_;
   std::size_t vocab_;
@@ -147,9 +149,9 @@ class Tree {
 
 }  // namespace
 
-Answer speculate_tree(Forward& forward, KvCache& cache, const Sampler& sampler,
+Answer speculate_tree(Forward& forward, Prompt&& prompt, const Sampler& sampler,
                       const DecodeRequest& request, const Speculation& speculation) {
-  return Tree(forward, cache, sampler, request, speculation).run();
+  return Tree(forward, prompt, sampler, request, speculation).run();
 }
 
 }  // namespace tinyloop

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds added tokens in a text: from left to right, of those that begin at a place the longest. Not
+// Finds added tokens in a text: from left to right, the longest that starts at a place. Not
 // about what lies between them.
 #pragma once
 
@@ -25,14 +25,14 @@ struct PartEnd {
 
 class AddedTokens {
  public:
-  // Of `tokens` those with a name; `names` has one for each: what to look for.
+  // Uses the tokens of `tokens` with a name; `names` has the text to look for, one per token.
   AddedTokens(std::vector<AddedToken> tokens, std::span<const std::string> names);
 
   bool empty() const { return tokens_.empty(); }
 
-  // Calls take(begin, end, id) for all of `text` in order; no id: what lies between tokens, never
-  // empty. A control token is found in one part only, and where that is not special its name is
-  // text like other text. parts: they cover the text; none: all of it is special.
+  // Calls take(begin, end, id) for all of `text` in order; no id: text between tokens, never
+  // empty. A control token is found only within one part; in a part that is not special its name
+  // is plain text. parts: they cover the text; none: all of it is special.
   using Take = std::function<void(std::size_t, std::size_t, std::optional<TokenId>)>;
   void split(std::string_view text, std::span<const PartEnd> parts, const Take& take) const;
 

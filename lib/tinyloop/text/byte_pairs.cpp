@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-pair encoding over a linked list and a heap. What is merged first, and what becomes of
-// letters that are no tokens, is as Hugging Face's tokenizers have it, in every detail: that
+// Byte-pair encoding over a linked list and a heap. The order of merges and the treatment of
+// letters that are not tokens follow Hugging Face's tokenizers in every detail: that
 // program made the ids that models were trained on.
 #include "tinyloop/text/byte_pairs.h"
 

@@ -136,7 +136,8 @@ std::string unescaped(std::string_view text) {
     }
     const char next = i + 1 < text.size() ? text[i + 1] : 0;
     if (next != 'n' && next != 't' && next != '\\') {
-      throw Error(ErrorKind::usage, "`template`: after a backslash n, t or another one is needed");
+      throw Error(ErrorKind::usage,
+                  "`template`: expected n, t or another backslash after a backslash");
     }
     out += next == 'n' ? '\n' : next == 't' ? '\t' : '\\';
     ++i;
@@ -166,8 +167,7 @@ ChatTemplate ChatTemplate::choose(std::string_view name, const Vocabulary& vocab
   if (name == "auto") {
     const std::string own = squeezed(vocabulary.chat_template);
     if (own.empty()) {
-      throw Error(ErrorKind::usage,
-                  "`template` auto: there is no template beside the vocabulary; name one");
+      throw Error(ErrorKind::usage, "`template` auto: the vocabulary has no template; name one");
     }
     if (is_chatml(own, chosen.system_)) {
       chosen.kind_ = Kind::chatml;
@@ -230,7 +230,7 @@ std::vector<ChatPiece> ChatTemplate::apply(const std::vector<ChatMessage>& messa
         break;
       case Kind::around:
         if (role != "user" && role != "assistant") {
-          throw Error(ErrorKind::usage, "prefix and suffix have no place for the role '{}'",
+          throw Error(ErrorKind::usage, "prefix and suffix do not support the role '{}'",
                       excerpt(role));
         }
         if (role == "user") mark(prefix_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few ways to write a conversation that are known: a table, not a template language. Not about
+// The supported conversation formats: a table, not a template language. Not about
 // ids.
 #pragma once
 
@@ -15,7 +15,7 @@ struct ChatMessage {
   std::string role, content;
 };
 
-// What a conversation becomes: marks, which may be control tokens, and texts of the messages, which
+// A formatted conversation: marks, which may be control tokens, and message texts, which
 // may not.
 struct ChatPiece {
   std::string text;
@@ -25,19 +25,19 @@ struct ChatPiece {
 class ChatTemplate {
  public:
   // "chatml", "llama3", "prefix=TEXT,suffix=TEXT" (with \n, \t and \\ in them) or "auto": what the
-  // vocabulary's own template is. Throws Error(usage) for another name, for a template of the
-  // vocabulary that is none of the known ones, and for marks that are no tokens of it.
+  // vocabulary's own template is. Throws Error(usage) for another name, for a vocabulary
+  // template that is not one of the known ones, and for marks that are not in the vocabulary.
   static ChatTemplate choose(std::string_view name, const Vocabulary& vocabulary);
 
   // The conversation up to where the answer begins. Throws Error(usage) for a role that the
-  // template has no place for, and for no messages.
+  // template does not support, and for no messages.
   std::vector<ChatPiece> apply(const std::vector<ChatMessage>& messages) const;
 
  private:
   enum class Kind { chatml, llama3, around };
   Kind kind_ = Kind::chatml;
   std::string prefix_, suffix_;  // around
-  std::string system_;           // where no message is of the system; empty: nothing
+  std::string system_;           // used if there is no system message; empty: nothing
 };
 
 }  // namespace tinyloop

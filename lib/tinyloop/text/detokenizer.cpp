@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder's steps are done once for each token; what is left for a text is its beginning and
-// characters of several tokens.
+// The decoder's steps are done once for each token; per text only its start and
+// characters of several tokens remain.
 #include "tinyloop/text/detokenizer.h"
 
 #include <string_view>
@@ -46,8 +46,7 @@ Detokenizer::Detokenizer(const Vocabulary& vocabulary, DetokenizerOptions option
           break;
         case DecoderKind::metaspace:
           text.bytes = replaced(text.bytes, step.pattern, " ");
-          text.first_bytes =
-              replaced(text.first_bytes, step.pattern, step.drop_first ? "" : " ");
+          text.first_bytes = replaced(text.first_bytes, step.pattern, step.drop_first ? "" : " ");
           break;
         case DecoderKind::strip:
           strip_ = step.pattern;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids to text, each byte as soon as it is certain. Not about where ids come from and text goes.
+// Ids to text, each byte as soon as it is final. Not about where ids come from and text goes.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace tinyloop {
 
 struct DetokenizerOptions {
   bool special = false;  // control tokens are written by their names, not left out
-  bool bytes = false;    // what is no UTF-8 is written as it is, not as U+FFFD
+  bool bytes = false;    // invalid UTF-8 is written as it is, not as U+FFFD
 };
 
 class Detokenizer {
  public:
   explicit Detokenizer(const Vocabulary& vocabulary, DetokenizerOptions options = {});
 
-  // The text that is certain with the next id, which is one of the vocabulary's; may be empty.
+  // The text that becomes final with the next id, which is in the vocabulary; may be empty.
   // Never ends within a character that a further id may complete.
   std::string push(TokenId id);
-  // What is left; the next id begins a new text.
+  // The rest of the text; the next id starts a new text.
   std::string finish();
 
-  // Where each token of a whole text begins in that text, in bytes, and how long the text is: one
-  // value more than there are ids. What takes several tokens to write begins where the first does.
+  // The byte offset of each token in a whole text, followed by the text's length: one value more
+  // than there are ids. A character made of several tokens starts where the first does.
   struct Aligned {
     std::string text;
     std::vector<std::int64_t> offsets;
@@ -46,7 +46,7 @@ class Detokenizer {
 
   DetokenizerOptions options_;
   std::vector<Text> texts_;  // by id
-  std::string strip_;        // the character that is taken away at the beginning
+  std::string strip_;        // the character that is stripped at the beginning
   std::int64_t strip_count_ = 0;
 
   std::string waiting_;

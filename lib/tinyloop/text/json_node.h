@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value in a foreign JSON file that knows where it stands, so that every complaint names file and
+// A value in a foreign JSON file that knows its place, so that every message names file and
 // place. For the readers in this folder; what a key means is their business.
 #pragma once
 
@@ -34,9 +34,9 @@ class JsonNode {
   bool is_list() const { return value_->is_array(); }
   bool is_object() const { return value_->is_object(); }
 
-  // The value of a key that is there and not null.
+  // The value of a key that is present and not null.
   std::optional<JsonNode> find(const std::string& key) const {
-    if (!is_object()) refuse("an object is needed");
+    if (!is_object()) refuse("expected an object");
     const auto found = value_->find(key);
     if (found == value_->end() || found->is_null()) return {};
     return JsonNode(*found, file_, place_.empty() ? key : place_ + "." + key);
@@ -46,7 +46,7 @@ class JsonNode {
     refuse(fmt::format("{} is missing", key));
   }
   std::vector<JsonNode> elements() const {
-    if (!is_list()) refuse("a list is needed");
+    if (!is_list()) refuse("expected a list");
     std::vector<JsonNode> nodes;
     nodes.reserve(value_->size());
     for (std::size_t i = 0; i < value_->size(); ++i) {
@@ -56,7 +56,7 @@ class JsonNode {
   }
 
   const std::string& text() const {
-    if (!is_text()) refuse("a text is needed");
+    if (!is_text()) refuse("expected a string");
     return value_->get_ref<const std::string&>();
   }
   std::int64_t integer(std::int64_t low, std::int64_t high) const {
@@ -67,14 +67,14 @@ class JsonNode {
         return value_->get<std::int64_t>();
       }
     }
-    refuse(fmt::format("an integer from {} to {} is needed", low, high));
+    refuse(fmt::format("expected an integer from {} to {}", low, high));
   }
   double number() const {
-    if (!value_->is_number()) refuse("a number is needed");
+    if (!value_->is_number()) refuse("expected a number");
     return value_->get<double>();
   }
   bool flag() const {
-    if (!value_->is_boolean()) refuse("true or false is needed");
+    if (!value_->is_boolean()) refuse("expected true or false");
     return value_->get<bool>();
   }
 
@@ -83,9 +83,9 @@ class JsonNode {
     const auto found = find(key);
     return found ? found->flag() : fallback;
   }
-  // Refuses keys that nobody here has heard of: they may change what the others mean.
+  // Refuses unknown keys: they may change what the others mean.
   void only(std::initializer_list<std::string_view> keys) const {
-    if (!is_object()) refuse("an object is needed");
+    if (!is_object()) refuse("expected an object");
     for (const auto& item : value_->items()) {
       bool known = false;
       for (const std::string_view key : keys) known = known || key == item.key();
@@ -94,7 +94,7 @@ class JsonNode {
       }
     }
   }
-  // What is there must be as good as absent.
+  // If present, the value must be equivalent to absence.
   void refuse_unless_empty(const std::string& key) const {
     const auto found = find(key);
     if (!found) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table from 64-bit keys to 64-bit values that is filled once and asked often. Not a general map:
-// nothing is ever removed, and one key, all ones, cannot be in it.
+// A table from 64-bit keys to 64-bit values that is filled once and looked up often. Not a general
+// map: nothing is ever removed, and the key of all ones cannot be stored.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@ class PairTable {
  public:
   explicit PairTable(std::size_t expected = 0) { resize(expected); }
 
-  // Puts `value` in the place of what the key had.
+  // Sets the key's value, replacing an earlier one.
   void set(std::uint64_t key, std::uint64_t value) {
     if (2 * (used_ + 1) > slots_.size()) grow();
     Slot& slot = slots_[place(key)];

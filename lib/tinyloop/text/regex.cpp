@@ -16,7 +16,7 @@ namespace tinyloop {
 
 namespace {
 
-constexpr std::size_t kFirstStack = std::size_t{32} << 10, kMostStack = std::size_t{64} << 20;
+constexpr std::size_t kFirstStack = std::size_t{32} << 10, kMaxStack = std::size_t{64} << 20;
 
 std::string message_of(int code) {
   std::array<unsigned char, 256> text{};
@@ -69,7 +69,7 @@ Regex::Regex(std::string_view pattern, std::string_view where) : state_(std::mak
   pcre2_set_match_limit(state_->context.get(), UINT32_MAX);
   pcre2_set_depth_limit(state_->context.get(), UINT32_MAX);
   if (state_->jit) {
-    state_->stack.reset(pcre2_jit_stack_create(kFirstStack, kMostStack, nullptr));
+    state_->stack.reset(pcre2_jit_stack_create(kFirstStack, kMaxStack, nullptr));
     if (!state_->stack) throw std::bad_alloc();
     pcre2_jit_stack_assign(state_->context.get(), nullptr, state_->stack.get());
   }

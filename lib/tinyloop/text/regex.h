@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The regular expressions of tokenizer files: written for Oniguruma, run by PCRE2. What the two
-// would read differently is translated or refused. Not for expressions of the user.
+// The regular expressions of tokenizer files: written for Oniguruma, run by PCRE2. Syntax that the
+// two interpret differently is translated or refused. Not for users' expressions.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ class Regex {
   struct Match {
     std::size_t begin = 0, end = 0;
   };
-  // Appends the matches in `text`, well-formed UTF-8, from left to right; an empty one right behind
-  // another one is none. Throws Error(data) where an expression asks for too much memory.
+  // Appends the matches in `text`, well-formed UTF-8, from left to right; an empty match right
+  // after another is skipped. Throws Error(data) if an expression needs too much memory.
   void find_all(std::string_view text, std::vector<Match>& matches) const;
 
  private:

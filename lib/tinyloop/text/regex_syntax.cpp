@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Translates Oniguruma's syntax into PCRE2's: spaces, digits and words as Unicode defines them,
-// scripts without their extensions, line beginnings and ends. Refuses by name what it does not
-// know, for a different reading would give other ids without a word.
+// scripts without their extensions, line beginnings and ends. Refuses unknown syntax by
+// name, since a different interpretation would silently give other ids.
 #include <algorithm>
 #include <array>
 
@@ -187,8 +187,8 @@ class Translator {
     const bool category =
         std::find(kCategories.begin(), kCategories.end(), name) != kCategories.end();
     const bool letters = name.size() > 2 && std::all_of(name.begin(), name.end(), [](char l) {
-      return (l >= 'a' && l <= 'z') || (l >= 'A' && l <= 'Z') || l == '_';
-    });
+                           return (l >= 'a' && l <= 'z') || (l >= 'A' && l <= 'Z') || l == '_';
+                         });
     if (!category && !letters) unsupported(fmt::format("\\p{{{}}}", name));
     put(members(name, !category), negated, in_class, fmt::format("\\P{{{}}}", name));
   }

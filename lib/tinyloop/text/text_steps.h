@@ -30,7 +30,7 @@ class Normalizer {
  public:
   Normalizer(std::span<const NormalizerStep> steps, std::string_view where);
   bool empty() const { return steps_.empty(); }
-  // text: well-formed UTF-8. `glued`: it goes on a text, so nothing is put before it.
+  // text: well-formed UTF-8. `glued`: it continues a text, so nothing is put before it.
   std::string apply(std::string_view text, bool glued) const;
 
  private:
@@ -48,7 +48,7 @@ class PreTokenizer {
   struct Piece {
     std::uint32_t begin = 0, end = 0;
   };
-  // What a text became; valid until the next call.
+  // The resulting text; valid until the next call.
   struct Pieces {
     std::string_view text;
     std::span<const Piece> pieces;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte strings and their ids, to find all of them that a text begins with. Not about where in a
+// Byte strings and their ids, to find all that are prefixes of a text. Not about where in a
 // text to look.
 #pragma once
 
@@ -35,7 +35,7 @@ class TokenTrie {
 
   bool may_begin(char c) const { return begins_[static_cast<unsigned char>(c)]; }
 
-  // Calls take(length, value) for each string that `text` begins with, the shortest first.
+  // Calls take(length, value) for each string that is a prefix of `text`, the shortest first.
   template <typename Take>
   void prefixes(std::string_view text, Take take) const {
     std::uint32_t node = 0;

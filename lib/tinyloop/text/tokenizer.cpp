@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way of a text through added tokens, normaliser, pre-tokenizer and model, and a cache of
-// pieces that were seen.
+// Takes a text through added tokens, normaliser, pre-tokenizer and model, with a cache of
+// earlier pieces.
 #include "tinyloop/text/tokenizer.h"
 
 #include <xxhash.h>
@@ -26,10 +26,10 @@ namespace {
 
 // The ids of a short piece, in one line of the processor's cache.
 struct alignas(64) Known {
-  static constexpr std::size_t kMostText = 30, kMostIds = 8;
+  static constexpr std::size_t kMaxText = 30, kMaxIds = 8;
   std::uint8_t length = 0, count = 0;  // length 0: free
-  char text[kMostText] = {};
-  TokenId ids[kMostIds] = {};
+  char text[kMaxText] = {};
+  TokenId ids[kMaxIds] = {};
 };
 constexpr std::size_t kKnown = std::size_t{1} << 15;
 
@@ -72,7 +72,7 @@ struct Tokenizer::State {
   bool keeps_bytes() const { return vocabulary.byte_level || vocabulary.byte_fallback; }
 
   void encode_piece(std::string_view piece) {
-    if (piece.size() > Known::kMostText) return encode_new(piece);
+    if (piece.size() > Known::kMaxText) return encode_new(piece);
     Known& slot = known[XXH3_64bits(piece.data(), piece.size()) % kKnown];
     if (slot.length == piece.size() && std::memcmp(slot.text, piece.data(), slot.length) == 0) {
       ids.insert(ids.end(), slot.ids, slot.ids + slot.count);
@@ -81,7 +81,7 @@ struct Tokenizer::State {
     const std::size_t before = ids.size();
     encode_new(piece);
     const std::size_t count = ids.size() - before;
-    if (count > Known::kMostIds) return;
+    if (count > Known::kMaxIds) return;
     slot.length = static_cast<std::uint8_t>(piece.size());
     slot.count = static_cast<std::uint8_t>(count);
     std::memcpy(slot.text, piece.data(), piece.size());
@@ -144,7 +144,7 @@ struct Tokenizer::State {
 
   static void check_length(std::size_t bytes) {
     if (bytes > std::numeric_limits<std::uint32_t>::max()) {
-      throw Error(ErrorKind::usage, "a text of {} bytes is too long: 4 GiB is the limit", bytes);
+      throw Error(ErrorKind::usage, "a text of {} bytes exceeds the limit of 4 GiB", bytes);
     }
   }
 

@@ -13,16 +13,16 @@
 
 namespace tinyloop {
 
-// Texts that stand one after another; where one meets the next is no border for tokens.
+// Consecutive parts of a text; tokens may span the boundary between parts.
 struct TextPart {
   std::string_view text;
   bool special = false;  // control tokens may be named here; else their names are plain text
 };
 
-// Holds working memory and what it has learnt of frequent words: one a thread.
+// Holds working memory and a cache of frequent words: use one per thread.
 class Tokenizer {
  public:
-  // Throws Error(data) naming `where` if a step cannot be done, such as a regular expression.
+  // Throws Error(data) naming `where` if a step is not supported, such as a regular expression.
   Tokenizer(Vocabulary vocabulary, std::string_view where);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
@@ -30,8 +30,8 @@ class Tokenizer {
 
   const Vocabulary& vocabulary() const;
 
-  // Any bytes: what is no UTF-8 is kept byte by byte where the vocabulary has bytes (byte-level or
-  // with byte fallback), else each ill-formed sequence is taken for U+FFFD. Time grows with the
+  // Accepts any bytes: invalid UTF-8 is kept byte by byte if the vocabulary has bytes (byte-level
+  // or with byte fallback), else each ill-formed sequence becomes U+FFFD. Time is linear in the
   // length of the text. Throws Error(usage) beyond 4 GiB less one byte.
   std::vector<TokenId> encode(std::string_view text, bool special = false);
   std::vector<TokenId> encode(std::span<const TextPart> parts);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model, the added tokens and what lies beside the file; the steps are tokenizer_json_steps'.
+// The model, the added tokens and the files beside it; the steps are in tokenizer_json_steps.
 #include "tinyloop/text/tokenizer_json.h"
 
 #include <filesystem>
@@ -19,9 +19,9 @@ using Json = nlohmann::json;
 
 constexpr std::int64_t kLargestFile = std::int64_t{256} << 20;
 constexpr std::int64_t kLargestTemplate = std::int64_t{1} << 20;
-constexpr std::int64_t kGreatestId = (1 << 24) - 1;
+constexpr std::int64_t kMaxId = (1 << 24) - 1;
 constexpr int kDeepest = 100;
-constexpr std::size_t kMostWithout = 65536;  // ids without a token that even a small file may have
+constexpr std::size_t kMaxWithout = 65536;  // ids without a token that even a small file may have
 
 Json parse_object(std::string_view text, const std::string& where) {
   Json json;
@@ -63,7 +63,7 @@ class Reader {
  private:
   TokenId id_of(const JsonNode& node, const std::string& text) const {
     const auto found = ids_.find(text);
-    if (found == ids_.end()) node.refuse(fmt::format("\"{}\" is no token", excerpt(text)));
+    if (found == ids_.end()) node.refuse(fmt::format("\"{}\" is not a token", excerpt(text)));
     return found->second;
   }
 
@@ -71,17 +71,17 @@ class Reader {
     const auto place = static_cast<std::size_t>(id);
     if (place >= vocabulary_.tokens.size()) {
       // A small file must not ask for much memory.
-      if (place > kMostWithout + 4 * ids_.size() + 4 * expected_) {
-        node.refuse(fmt::format("id {} of \"{}\" leaves too many ids without a token", id,
-                                excerpt(text)));
+      if (place > kMaxWithout + 4 * ids_.size() + 4 * expected_) {
+        node.refuse(
+            fmt::format("id {} of \"{}\" leaves too many ids without a token", id, excerpt(text)));
       }
       vocabulary_.tokens.resize(place + 1);
       taken_.resize(place + 1, false);
     }
-    if (taken_[place]) node.refuse(fmt::format("id {} is there twice", id));
+    if (taken_[place]) node.refuse(fmt::format("duplicate id {}", id));
     taken_[place] = true;
     if (!ids_.emplace(text, id).second) {
-      node.refuse(fmt::format("token \"{}\" is there twice", excerpt(text)));
+      node.refuse(fmt::format("duplicate token \"{}\"", excerpt(text)));
     }
     VocabularyToken& token = vocabulary_.tokens[place];
     token = {text, true};
@@ -118,13 +118,13 @@ class Reader {
       node.refuse("byte_fallback beside ByteLevel is not supported");
     }
     const JsonNode vocab = node.at("vocab");
-    if (!vocab.is_object()) vocab.refuse("an object is needed");
+    if (!vocab.is_object()) vocab.refuse("expected an object");
     expected_ = vocab.json().size();
     for (const auto& item : vocab.json().items()) {
       const JsonNode::Json& id = item.value();
-      if (!id.is_number_unsigned() || id.get<std::uint64_t>() > std::uint64_t{kGreatestId}) {
-        vocab.refuse(fmt::format("\"{}\": an id from 0 to {} is needed", excerpt(item.key()),
-                                 kGreatestId));
+      if (!id.is_number_unsigned() || id.get<std::uint64_t>() > std::uint64_t{kMaxId}) {
+        vocab.refuse(
+            fmt::format("\"{}\": expected an id from 0 to {}", excerpt(item.key()), kMaxId));
       }
       put(vocab, id.get<TokenId>(), item.key());
     }
@@ -141,14 +141,14 @@ class Reader {
   // "a b" or ["a", "b"]
   static std::pair<std::string, std::string> merge_of(const JsonNode& node) {
     if (node.is_list()) {
-      if (node.json().size() != 2) node.refuse("two texts are needed");
+      if (node.json().size() != 2) node.refuse("expected two strings");
       const std::vector<JsonNode> parts = node.elements();
       return {parts[0].text(), parts[1].text()};
     }
     const std::string& text = node.text();
     const std::size_t space = text.find(' ');
     if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-      node.refuse("two texts with one space between them are needed");
+      node.refuse("expected two strings separated by one space");
     }
     return {text.substr(0, space), text.substr(space + 1)};
   }
@@ -162,10 +162,10 @@ class Reader {
     const std::vector<JsonNode> entries = node.at("vocab").elements();
     for (std::size_t id = 0; id < entries.size(); ++id) {
       if (!entries[id].is_list() || entries[id].json().size() != 2) {
-        entries[id].refuse("a text and a score are needed");
+        entries[id].refuse("expected a string and a score");
       }
       const std::vector<JsonNode> parts = entries[id].elements();
-      if (id > static_cast<std::size_t>(kGreatestId)) node.refuse("there are too many tokens");
+      if (id > static_cast<std::size_t>(kMaxId)) node.refuse("there are too many tokens");
       put(entries[id], static_cast<TokenId>(id), parts[0].text());
       vocabulary_.scores.push_back(parts[1].number());
     }
@@ -176,7 +176,7 @@ class Reader {
   void read_added(const JsonNode& node) {
     node.only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
     AddedToken token;
-    token.id = static_cast<TokenId>(node.at("id").integer(0, kGreatestId));
+    token.id = static_cast<TokenId>(node.at("id").integer(0, kMaxId));
     token.text = node.text("content");
     if (token.text.empty()) node.at("content").refuse("it is empty");
     token.single_word = node.flag_or("single_word", false);
@@ -221,7 +221,7 @@ void read_mark(const JsonNode& config, const std::string& key, const Vocabulary&
       return;
     }
   }
-  given->refuse(fmt::format("\"{}\" is no token", excerpt(text)));
+  given->refuse(fmt::format("\"{}\" is not a token", excerpt(text)));
 }
 
 void read_config(const JsonNode& config, Vocabulary& vocabulary) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads Hugging Face's tokenizer.json, with tokenizer_config.json and chat_template.jinja where
-// they lie beside it. What it does not know it refuses by name and place: ids that are almost right
+// Reads Hugging Face's tokenizer.json, with tokenizer_config.json and chat_template.jinja if
+// they are beside it. Refuses anything unknown by name and place: ids that are almost right
 // are worse than none.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One function a kind of step, one branch a type that is known.
+// One function per kind of step, one branch per known type.
 #include "tinyloop/text/tokenizer_json_steps.h"
 
 #include <algorithm>
@@ -7,32 +7,26 @@
 #include <utility>
 
 #include "tinyloop/files/utf8.h"
+#include "tinyloop/text/split_patterns.h"
 
 namespace tinyloop {
 
 namespace {
 
-// What ByteLevel splits at where it is told to: contractions, letters, numbers, other signs, spaces.
-constexpr std::string_view kByteLevelPattern =
-    "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-
 TextPattern pattern_of(const JsonNode& node) {
   node.only({"String", "Regex"});
   const auto text = node.find("String"), regex = node.find("Regex");
-  if (text.has_value() == regex.has_value()) node.refuse("one of String and Regex is needed");
+  if (text.has_value() == regex.has_value()) node.refuse("expected String or Regex");
   const JsonNode& given = text ? *text : *regex;
   if (given.text().empty()) given.refuse("it is empty");
   return {regex.has_value(), given.text()};
 }
 
-// That program cuts at digits by another library, which goes by Unicode 17 already.
-constexpr std::string_view kDigits = "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]";
-
 // A text of one character.
 std::string character_of(const JsonNode& node) {
   const std::string& text = node.text();
   if (text.empty() || first_utf8_char(text).bytes != text.size()) {
-    node.refuse("one character is needed");
+    node.refuse("expected one character");
   }
   return text;
 }

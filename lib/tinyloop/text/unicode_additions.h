@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Unicode has now and the installed PCRE2 may not know yet. Hugging Face's tokenizers go by
-// Unicode 16, PCRE2 10.42 by 14.
+// Characters in current Unicode that the installed PCRE2 may not know yet. Hugging Face's
+// tokenizers use Unicode 16, PCRE2 10.42 uses 14.
 #pragma once
 
 #include <span>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Viterbi's search over a trie, with the ties and the treatment of unknown characters that Hugging
-// Face's tokenizers have. (That library reads some scores of many digits off by their last bit, so
-// of two ways that are equally likely it may take the other one.)
+// Face's tokenizers have. (That library parses some scores of many digits off by one bit, so
+// of two equally likely ways it may choose the other.)
 #include "tinyloop/text/unigram.h"
 
 #include <algorithm>
@@ -21,15 +21,15 @@ constexpr double kUnknownPenalty = 10.0;
 Unigram::Unigram(const Vocabulary& vocabulary) : vocabulary_(vocabulary) {
   fallback_ids_.fill(-1);
   const std::vector<bool> control = vocabulary.control_ids();
-  double least = std::numeric_limits<double>::infinity();
+  double lowest = std::numeric_limits<double>::infinity();
   for (TokenId id = 0; id < vocabulary.size(); ++id) {
     const VocabularyToken& token = vocabulary.tokens[static_cast<std::size_t>(id)];
     if (!token.of_model) continue;
-    least = std::min(least, vocabulary.scores[static_cast<std::size_t>(id)]);
+    lowest = std::min(lowest, vocabulary.scores[static_cast<std::size_t>(id)]);
     if (const auto byte = fallback_byte(token.text)) fallback_ids_[*byte] = id;
     if (!control[static_cast<std::size_t>(id)]) trie_.add(token.text, id);
   }
-  unknown_score_ = least - kUnknownPenalty;
+  unknown_score_ = lowest - kUnknownPenalty;
 }
 
 // Characters that are no tokens, one after another.

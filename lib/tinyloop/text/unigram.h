@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The likeliest way to write one piece of text with tokens that have scores. Not about how a text
+// The most likely way to write one piece of text with scored tokens. Not about how a text
 // is cut into pieces.
 #pragma once
 
@@ -15,17 +15,17 @@ namespace tinyloop {
 
 class Unigram {
  public:
-  // The vocabulary must outlive this. Control tokens are none of the tokens that it writes with.
+  // The vocabulary must outlive this. It never uses control tokens.
   explicit Unigram(const Vocabulary& vocabulary);
 
   // Appends the ids of `piece`, well-formed UTF-8; time grows with its length.
   void encode(std::string_view piece, std::vector<TokenId>& ids);
 
  private:
-  struct Node {  // the best way to write what ends here
+  struct Node {  // the best way to write the text up to here
     double score = 0.0;
     std::size_t begin = 0;  // of its last token
-    TokenId id = -1;        // of its last token; -1: there is no way yet
+    TokenId id = -1;        // of its last token; -1: none yet
   };
   void add_unknown(std::string_view text, std::vector<TokenId>& ids) const;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary as bytes and back, and what must hold in it.
+// The vocabulary as bytes and back, and its validation.
 #include "tinyloop/text/vocabulary.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kMagic = "tinyloop vocabulary 1\n";
 // More than any vocabulary has, so that ids and sums of them stay far from what overflows.
-constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 24;
+constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 24;
 
 // Numbers in groups of seven bits, the least first; texts with their length before them.
 class Writer {
@@ -66,7 +66,7 @@ class Reader {
     throw Error(ErrorKind::data, "{}: the vocabulary is damaged: {}", where_, cause);
   }
   std::string_view bytes(std::uint64_t count) {
-    if (count > rest_.size()) damaged("it ends too early");
+    if (count > rest_.size()) damaged("it is truncated");
     const std::string_view taken = rest_.substr(0, count);
     rest_.remove_prefix(count);
     return taken;
@@ -83,17 +83,17 @@ class Reader {
   // Of things that take at least one byte each.
   std::size_t count() {
     const std::uint64_t value = number();
-    if (value > rest_.size() || value > kMostTokens) damaged("it holds fewer parts than it says");
+    if (value > rest_.size() || value > kMaxTokens) damaged("it has fewer parts than declared");
     return static_cast<std::size_t>(value);
   }
   TokenId id() {
     const std::uint64_t value = number();
-    if (value >= kMostTokens) damaged("an id is too great");
+    if (value >= kMaxTokens) damaged("an id is too large");
     return static_cast<TokenId>(value);
   }
   std::optional<TokenId> optional_id() {
     const std::uint64_t value = number();
-    if (value > kMostTokens) damaged("an id is too great");
+    if (value > kMaxTokens) damaged("an id is too large");
     if (value == 0) return {};
     return static_cast<TokenId>(value - 1);
   }
@@ -109,7 +109,7 @@ class Reader {
   template <typename Enum>
   Enum choice(Enum last) {
     const std::uint64_t value = number();
-    if (value > static_cast<std::uint64_t>(last)) damaged("a step is not known");
+    if (value > static_cast<std::uint64_t>(last)) damaged("unknown step");
     return static_cast<Enum>(value);
   }
   void flags(std::initializer_list<bool*> values) {
@@ -118,7 +118,7 @@ class Reader {
       *value = (bits & 1) != 0;
       bits >>= 1;
     }
-    if (bits != 0) damaged("a flag is not known");
+    if (bits != 0) damaged("unknown flag");
   }
   bool at_end() const { return rest_.empty(); }
 
@@ -221,8 +221,7 @@ std::string Vocabulary::serialize() const {
 Vocabulary Vocabulary::parse(std::span<const std::byte> bytes, std::string_view where) {
   Reader in(bytes, where);
   if (in.bytes(std::min<std::uint64_t>(kMagic.size(), bytes.size())) != kMagic) {
-    throw Error(ErrorKind::data, "{}: the vocabulary has a format that this program does not know",
-                where);
+    throw Error(ErrorKind::data, "{}: the vocabulary has an unknown format", where);
   }
   Vocabulary v;
   v.kind = in.choice(VocabularyKind::unigram);
@@ -281,7 +280,7 @@ Vocabulary Vocabulary::parse(std::span<const std::byte> bytes, std::string_view 
     return merge;
   });
   read_list(in, v.scores, [&] { return in.real(); });
-  if (!in.at_end()) in.damaged("something follows its end");
+  if (!in.at_end()) in.damaged("it has trailing bytes");
   v.check(where);
   return v;
 }
@@ -299,9 +298,9 @@ void Vocabulary::check(std::string_view where) const {
     if (!holds) fail(cause);
   };
   need(!tokens.empty(), "it has no tokens");
-  for (const auto& [id, what] : {std::pair{unknown, "the unknown token"},
-                                 std::pair{bos, "the first token of a sequence"},
-                                 std::pair{eos, "the last token of a sequence"}}) {
+  for (const auto& [id, what] :
+       {std::pair{unknown, "the unknown token"}, std::pair{bos, "the first token of a sequence"},
+        std::pair{eos, "the last token of a sequence"}}) {
     if (id) need_id(*id, what);
   }
   for (const std::vector<TokenId>* ids : {&before, &after}) {
@@ -313,9 +312,10 @@ void Vocabulary::check(std::string_view where) const {
   }
   for (const double score : scores) need(std::isfinite(score), "a score is not finite");
   const bool unigram = kind == VocabularyKind::unigram;
-  need(unigram ? scores.size() == tokens.size() : scores.empty(), "the scores are not one a token");
-  need(!unigram || merges.empty(), "it has scores and merges");
-  need(!unigram || unknown.has_value(), "it has scores and no unknown token");
+  need(unigram ? scores.size() == tokens.size() : scores.empty(),
+       "the numbers of scores and tokens differ");
+  need(!unigram || merges.empty(), "it has both scores and merges");
+  need(!unigram || unknown.has_value(), "it has scores but no unknown token");
   const auto one_character = [](const std::string& text) {
     if (text.empty()) return false;
     const Utf8Char first = first_utf8_char(text);
@@ -323,21 +323,21 @@ void Vocabulary::check(std::string_view where) const {
   };
   for (const NormalizerStep& step : normalizer) {
     need(step.kind != NormalizerKind::replace || !step.pattern.text.empty(),
-         "what a normaliser replaces is empty");
+         "a normaliser replaces an empty text");
     need(valid_utf8_prefix(step.content) == step.content.size(), "a text is not UTF-8");
   }
   for (const PreTokenizerStep& step : pre_tokenizer) {
     need(step.kind != PreTokenizerKind::split || !step.pattern.text.empty(),
-         "what a pre-tokenizer splits at is empty");
+         "a pre-tokenizer splits at an empty text");
     need(step.kind != PreTokenizerKind::metaspace || one_character(step.replacement),
-         "what stands for a space is not one character");
+         "the replacement for a space is not one character");
   }
   for (const DecoderStep& step : decoder) {
     need(step.kind != DecoderKind::replace || !step.pattern.empty(),
-         "what a decoder replaces is empty");
+         "a decoder replaces an empty text");
     need((step.kind != DecoderKind::metaspace && step.kind != DecoderKind::strip) ||
              one_character(step.pattern),
-         "what a decoder takes away is not one character");
+         "a decoder strips something other than one character");
     need(step.count >= 0, "a count is negative");
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that turns text into ids and back, as a value: tokens, merges or scores, the steps before and
+// All the data that turns text into ids and back: tokens, merges or scores, the steps before and
 // after them, the chat template's text. Read from tokenizer.json (tokenizer_json) or from a model
-// file. Does nothing itself: tokenizer and detokenizer do.
+// file. Data only: tokenizer and detokenizer use it.
 #pragma once
 
 #include <array>
@@ -29,10 +29,10 @@ struct VocabularyToken {
 struct AddedToken {
   TokenId id = 0;
   std::string text;
-  bool special = false;                  // not text: the model's own marks
-  bool lstrip = false, rstrip = false;   // takes the spaces before or after it
-  bool single_word = false;              // only where no letter is beside it
-  bool normalized = false;               // looked for in the normalised text
+  bool special = false;                 // not text: the model's control marks
+  bool lstrip = false, rstrip = false;  // includes the spaces before or after it
+  bool single_word = false;             // only if no letter is next to it
+  bool normalized = false;              // looked for in the normalised text
   // Special, or looks like a mark of a chat template ("<|...|>"): text may name it only where it is
   // told to be no plain text.
   bool is_control() const;
@@ -67,14 +67,21 @@ struct PreTokenizerStep {
   PreTokenizerKind kind = PreTokenizerKind::split;
   TextPattern pattern;  // split
   SplitBehavior behavior = SplitBehavior::isolated;
-  bool invert = false;        // split: the pattern is what stays
+  bool invert = false;        // split: keep what the pattern matches
   bool prefix_space = false;  // byte_level
   std::string replacement;    // metaspace: one character
   PrependScheme prepend = PrependScheme::always;
   bool split = true;  // metaspace
 };
 
-enum class DecoderKind : std::uint8_t { byte_level, replace, byte_fallback, fuse, strip, metaspace };
+enum class DecoderKind : std::uint8_t {
+  byte_level,
+  replace,
+  byte_fallback,
+  fuse,
+  strip,
+  metaspace
+};
 struct DecoderStep {
   DecoderKind kind = DecoderKind::byte_level;
   std::string pattern;      // replace; strip: one character; metaspace: the replacement
@@ -94,8 +101,8 @@ struct Vocabulary {
   bool ignore_merges = false;  // a piece that is a token is that token
   std::optional<TokenId> unknown;
 
-  std::vector<Merge> merges;   // bpe: first things first
-  std::vector<double> scores;  // unigram: one a token
+  std::vector<Merge> merges;   // bpe: in order of priority
+  std::vector<double> scores;  // unigram: one per token
 
   std::vector<NormalizerStep> normalizer;
   std::vector<PreTokenizerStep> pre_tokenizer;
@@ -116,10 +123,10 @@ struct Vocabulary {
 
   // One block of bytes, the same for the same vocabulary.
   std::string serialize() const;
-  // Throws Error(data) naming `where`: damaged bytes, ids that there are not. What comes back can
+  // Throws Error(data) naming `where`: damaged bytes, ids out of range. The result can
   // be used without further checks.
   static Vocabulary parse(std::span<const std::byte> bytes, std::string_view where);
-  // Throws Error(data) where parts do not fit each other; parse() and the readers call it.
+  // Throws Error(data) if parts contradict each other; parse() and the readers call it.
   void check(std::string_view where) const;
 };
 
