@@ -18,14 +18,16 @@ constexpr int kProducts = 4;
 LimitProbe memory_probe(CudaOps& ops, std::size_t array_bytes) {
   const std::size_t half = std::max<std::size_t>(array_bytes / 2, 1);
   const auto array = std::make_shared<DeviceBuffer>(ops, 2 * half);
-  return {Limit::memory, static_cast<double>(2 * half) * kCopies, [&ops, array, half] {
+  return {Limit::memory, static_cast<double>(2 * half) * kCopies,
+          [&ops, array, half] {
             const DevicePtr first = array->ptr();
             const DevicePtr second = first + static_cast<std::int64_t>(half);
             for (int i = 0; i < kCopies; ++i) {
               ops.copy(i % 2 == 0 ? second : first, i % 2 == 0 ? first : second, half);
             }
             ops.wait();
-          }};
+          },
+          "copies"};
 }
 
 // f16 numbers below 2: on zeros a device needs less power and is faster than with any weights.
@@ -54,14 +56,16 @@ LimitProbe product_probe(CudaOps& ops, Limit limit, std::size_t array_bytes) {
   fill(ops, *w);
   const double sides = static_cast<double>(side);
   return {
-      limit, 2.0 * sides * sides * sides * kProducts, [&ops, x, w, y, side] {
+      limit, 2.0 * sides * sides * sides * kProducts,
+      [&ops, x, w, y, side] {
         ops.submit();
         for (int i = 0; i < kProducts; ++i) {
           ops.runtime().gemm({reinterpret_cast<float*>(y->ptr().address), side, x->ptr().address,
                               w->ptr().address, cuda::PlainType::f16, side, side, side});
         }
         ops.wait();
-      }};
+      },
+      "cuBLAS"};
 }
 
 }  // namespace

@@ -18,18 +18,18 @@
 #include <utility>
 #include <vector>
 
-#include "tinyloop/device/ops.h"
 #include "device_memory.h"
 #include "kernels.h"
 #include "runtime.h"
+#include "tinyloop/device/ops.h"
 #include "transfers.h"
 #include "work_queue.h"
 
 namespace tinyloop {
 
 // Up to here a product is left to the own kernel, which reads the weights once for kFewRows rows.
-// By the count of bytes cuBLAS is no better before: the weights are read, written unpacked, and read
-// again for it. And no batch or draft tree of up to so many rows depends on its company.
+// By the count of bytes cuBLAS is no better before: the weights are read, written unpacked, and
+// read again for it. And no batch or draft tree of up to so many rows depends on its company.
 inline constexpr std::int64_t kOwnRows = 2 * cuda::kFewRows;
 
 class CudaOps final : public Ops {

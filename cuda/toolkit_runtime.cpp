@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "cuda_ops.h"
-#include "tinyloop/error.h"
 #include "runtime.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop::cuda {
 namespace {

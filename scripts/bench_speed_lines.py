@@ -120,7 +120,8 @@ def limit_lines(reports):
     for block in (block for report in reports for block in report['blocks']):
         gb = {limit['limit']: limit['per_second'] / 1e9 for limit in block['limits']}
         spread = max(limit['ms_greatest'] / limit['ms_least'] for limit in block['limits'])
-        yield (f"{block['device']}, {block['weights']}: memory {gb['memory']:.1f} GB/s, cache "
+        pattern = next(limit['pattern'] for limit in block['limits'] if limit['limit'] == 'memory')
+        yield (f"{block['device']}, {block['weights']}: memory {gb['memory']:.1f} GB/s ({pattern}), cache "
                f"{gb['cache']:.0f} GB/s, floats {gb['floats']:.0f} Gop/s, int8 {gb['int8']:.0f} Gop/s; "
                f"max over min of a limit's samples {spread:.1f}")
 

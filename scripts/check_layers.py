@@ -29,6 +29,7 @@ ONE_MODULE = {('lib/tinyloop/engine/forward', 'lib/tinyloop/engine/forward_memor
 SOURCES = {'.h', '.cpp', '.cu', '.cuh', '.inc'}
 COUNTED = SOURCES | {'.py', '.sh'}
 LONGEST = 500
+WIDEST = 100
 NOT_OURS = 'scripts/gpu_headers/'  # collected by gpu_check.sh, not in the repository
 DRAWERS = {'util', 'utils', 'common', 'helper', 'helpers', 'misc'}
 
@@ -77,6 +78,10 @@ def faults_of(root, path):
     text = path.read_text(encoding='utf-8', errors='replace')
     if text.count('\n') > LONGEST:
         yield f'{name}: {text.count(chr(10))} lines, at most {LONGEST} are allowed'
+    if path.suffix in SOURCES:
+        for number, line in enumerate(text.split('\n'), 1):
+            if len(line) > WIDEST and '"' not in line:  # texts are not cut
+                yield f'{name}:{number}: {len(line)} columns, at most {WIDEST} are allowed'
     words = {word for part in parts for word in re.split(r'[-_.]', part.lower())}
     for drawer in sorted(words & DRAWERS):
         yield f'{name}: "{drawer}" does not describe the content'

@@ -16,21 +16,9 @@ quietly() {
   "$@" >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
 }
 
-# Text to token ids: this model's id is the byte itself.
-ids_of_text() { od -An -v -tu1 | tr '\n' ' '; }
-
-# Token ids to text, each as it arrives. Bytes above 127 pass unchanged; control characters other than
-# tab and newline, which could upset a terminal, become question marks.
-text_of_ids() {
-  local id octal
-  while read -r -d ' ' id || [ -n "$id" ]; do
-    if [ "$id" -lt 32 ] && [ "$id" -ne 9 ] && [ "$id" -ne 10 ] || [ "$id" -eq 127 ]; then id=63; fi
-    printf -v octal '%03o' "$id"
-    # shellcheck disable=SC2059 # the escape is the message
-    printf "\\$octal"
-  done
-  echo
-}
+# This model's ids are bytes; a model that was converted with its vocabulary needs no --tokenizer.
+ids_of_text() { tl-tokenize --tokenizer scripts/demo/tokenizer.json --whole; }
+text_of_ids() { tl-detokenize --tokenizer scripts/demo/tokenizer.json; }
 
 scripts/install_packages.sh
 say "Building the tools in $build (this takes a few minutes the first time)"
@@ -41,11 +29,10 @@ PATH=$PWD/$build/tools:$PATH
 statistics=$(mktemp)
 trap 'rm -f "$statistics"' EXIT
 
-say 'The text as token ids (od), the input of every tool'
+say 'The text as token ids (tl-tokenize), the input of every tool'
 printf '%s' "$prompt" | ids_of_text
-echo
 
-say 'The model continues it, running every id eight times through the same two layers (tl-generate --stream)'
+say 'The model continues it, running every id eight times through the same two layers (tl-generate --stream, tl-detokenize)'
 printf '%s' "$prompt"
 printf '%s' "$prompt" | ids_of_text |
   tl-generate -m "$model" --only-new --stream --max-tokens 240 --temperature 0.7 --seed 4 \
@@ -56,7 +43,7 @@ for loops in 1 2 4 8; do
   printf '%s loops: ' "$loops"
   printf '%s' "$prompt" | ids_of_text |
     tl-generate -m "$model" --only-new --max-tokens 48 --temperature 0 --loops "$loops" |
-    awk '{ for (i = 1; i <= NF; i++) printf "%c", $i == 10 ? 32 : $i }'
+    text_of_ids | tr '\n' ' '
   echo
 done
 

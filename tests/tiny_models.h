@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "model/reference_model.h"
 #include "tinyloop/model/model_config.h"
 #include "tinyloop/model/packed_matrix.h"
-#include "model/reference_model.h"
 #include "tinyloop/token.h"
 
 namespace tinyloop {
@@ -39,7 +39,7 @@ inline constexpr TokenId kTieLow = 20, kTieHigh = 53, kTiePrompt = 32;
 inline constexpr TokenId kNanId = 7;
 
 std::string_view name_of(TinyModel which);  // "m", "huginn_llama", ...
-std::vector<TinyModel> all_tiny_models();  // but for flat, where loops are of no use
+std::vector<TinyModel> all_tiny_models();   // but for flat, where loops are of no use
 
 ModelConfig tiny_config(TinyModel which);
 // The weights, representable in f32; the NaN included.

@@ -19,6 +19,7 @@
 #include "streams.h"
 #include "svg_chart.h"
 #include "tinyloop/engine/memory_need.h"
+#include "tinyloop/engine/run_identity.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/json_object.h"
 #include "tinyloop/files/json_text.h"
@@ -273,7 +274,7 @@ int bench(Options& options) {
       bench_speculation(forward, options.sampling.options(), StopRules(), prompts, what);
   const BenchArm& best = report.best();
   const Verdict verdict{{model.fingerprint(), cli::machine_name(*ops), plan.loops,
-                         std::string(name_of(plan.storage)), now(), best.pays(options.threshold),
+                         cache_identity(forward).kv, now(), best.pays(options.threshold),
                          best.speculation, best.median, options.threshold}};
   options.output.write(options.json  ? json_document(options, report, verdict, prompts.size())
                        : options.csv ? csv_table(report)

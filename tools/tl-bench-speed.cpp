@@ -138,14 +138,15 @@ std::string as_table(const Options& options, const Answer& answer) {
   std::string text =
       fmt::format("{}, {} weights: {:.1f} MB read by one loop and the head\n\n", answer.device,
                   answer.type, static_cast<double>(block.weight_bytes) / 1e6);
-  text += fmt::format("{:<8} {:>18} {:>21} {:>8}\n", "limit", "per second", "min..max", "samples");
+  text += fmt::format("{:<8} {:>18} {:>21} {:>8}  {}\n", "limit", "per second", "min..max",
+                      "samples", "pattern");
   for (const SpeedLimit& line : block.limits) {
     const char* unit = is_bytes(line.limit) ? "GB" : "G operations";
-    text += fmt::format("{:<8} {:>18} {:>21} {:>8}\n", name_of(line.limit),
+    text += fmt::format("{:<8} {:>18} {:>21} {:>8}  {}\n", name_of(line.limit),
                         fmt::format("{:.1f} {}", line.per_second() / 1e9, unit),
                         fmt::format("{:.1f}..{:.1f}", line.per_second(line.timing.max()) / 1e9,
                                     line.per_second(line.timing.min()) / 1e9),
-                        line.timing.samples.size());
+                        line.timing.samples.size(), line.pattern);
   }
   if (block.items.empty()) return text;
   text +=
@@ -185,7 +186,8 @@ std::string as_json(const Answer& answer) {
         .add("limit", name_of(line.limit))
         .add("unit", is_bytes(line.limit) ? "bytes" : "operations")
         .add("per_second", line.per_second())
-        .add_all(timing_members(line.timing));
+        .add_all(timing_members(line.timing))
+        .add("pattern", line.pattern);
   }
   for (const SpeedItem& item : block.items) {
     rows.emplace_back()
@@ -218,7 +220,7 @@ std::string as_json(const Answer& answer) {
 
 constexpr std::string_view kCsvHeader =
     "part,threads,weights,loops,kv,rows,context,per_second,ms,ms_least,ms_greatest,samples,runs,"
-    "weight_bytes,kv_bytes,float_ops,int8_ops,limit,limit_ms,share\n";
+    "weight_bytes,kv_bytes,float_ops,int8_ops,limit,limit_ms,share,pattern\n";
 
 std::string as_csv(const Answer& answer) {
   const SpeedBlock& block = answer.block;
@@ -228,11 +230,11 @@ std::string as_csv(const Answer& answer) {
                        t.runs);
   };
   for (const SpeedLimit& line : block.limits) {
-    text += fmt::format("limit,{},,,,,,{:.3f},{},,,,,{},,\n", answer.threads, line.per_second(),
-                        timing(line.timing), name_of(line.limit));
+    text += fmt::format("limit,{},,,,,,{:.3f},{},,,,,{},,,{}\n", answer.threads, line.per_second(),
+                        timing(line.timing), name_of(line.limit), line.pattern);
   }
   for (const SpeedItem& item : block.items) {
-    text += fmt::format("{},{},{},{},{},{},{},{:.3f},{},{},{},{},{},{},{:.6f},{:.4f}\n",
+    text += fmt::format("{},{},{},{},{},{},{},{:.3f},{},{},{},{},{},{},{:.6f},{:.4f},\n",
                         part_of(item), answer.threads, answer.type, item.loops, name_of(item.kv),
                         item.rows, item.context, item.rows_per_second(), timing(item.timing),
                         item.work.weight_bytes, item.work.kv_bytes, item.work.float_ops,

@@ -229,7 +229,9 @@ int convert(Options& options) {
     parse_range(*options.loop_layers, options.looped);
     request.looped = options.looped;
   }
-  const bool is_gguf = !is_folder && is_gguf_file(options.source);
+  // By its name, too: a pointer of Git LFS in its place is to be told as one.
+  const bool is_gguf =
+      !is_folder && (is_gguf_file(options.source) || options.source.ends_with(".gguf"));
   const ModelConfig config = is_gguf ? import_gguf_config(options.source, request.looped)
                                      : import_config(options.source, request.looped);
   if (const auto vocabulary = vocabulary_of(options.source, is_folder, config.vocab)) {

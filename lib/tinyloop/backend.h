@@ -25,7 +25,7 @@ struct BackendOptions {
 // (only auto falls back silently).
 std::unique_ptr<Ops> make_ops(std::string_view backend, const BackendOptions& options);
 
-bool have_cuda();                      // built in
+bool have_cuda();  // built in
 std::vector<std::string>
 gpu_names();  // of this machine; empty if there are none or CUDA is not built in
 
@@ -33,7 +33,8 @@ gpu_names();  // of this machine; empty if there are none or CUDA is not built i
 std::vector<std::string> usable_isas();
 
 // Measurements of the device's limits with its own threads and instruction set; `ops` must outlive
-// them. Reads an array of `array_bytes` for the memory limit. Throws Error(device) if it is refused.
+// them. Reads an array of `array_bytes` for the memory limit. Throws Error(device) if it is
+// refused.
 std::vector<LimitProbe> limit_probes(Ops& ops, std::size_t array_bytes);
 
 // Bytes of the last-level cache of the host; 0: unknown.

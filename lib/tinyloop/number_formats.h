@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between float and the 16-bit formats, on the host and for single values, exact and portable.
-// Not for hot loops: those are in cpu/kernels.
+// Conversions between float and the 16-bit formats, on the host and for single values, exact and
+// portable. Not for hot loops: those are in cpu/kernels.
 #pragma once
 
 #include <bit>

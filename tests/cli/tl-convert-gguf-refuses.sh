@@ -24,18 +24,20 @@ edit '' && tl-convert -q in.gguf out.tinyloop >out && rm out.tinyloop
 refused 2 'in.gguf' tl-convert in.gguf in.gguf
 edit 'version = 1' && refuse 'is a GGUF file of version 1; 2 and 3 are supported'
 edit 'version = 3 << 24' && refuse 'is a big-endian GGUF file'
-printf 'version https://git-lfs.github.com/spec/v1\n' >in.gguf && refuse 'is not a folder'
-edit 'rename("llama.", "mamba."); keys["general.architecture"] = "mamba"' && refuse 'general.architecture is "mamba", which is not known; known are llama, qwen3, nanbeige, ouro'
+printf 'version https://git-lfs.github.com/spec/v1\n' >in.gguf && refuse 'is a Git LFS pointer'
+echo text >in && refused 1 'in: is neither a folder with config.json and the weights nor a GGUF file' tl-convert in out.tinyloop
+rm in.gguf && refuse 'No such file'
+edit 'rename("llama.", "mamba."); keys["general.architecture"] = "mamba"' && refuse 'general.architecture is "mamba", which is unknown; known are llama, qwen3, nanbeige, ouro'
 edit 'keys["general.type"] = "adapter"' && refuse 'general.type is "adapter"'
 edit 'del keys["general.architecture"]' && refuse 'general.architecture is missing'
 
 # What the metadata say twice, or otherwise than the tensors: both numbers are named.
 rows=$(edit 'print(tensors["token_embd.weight"][1][0])')
 edit 'keys["llama.vocab_size"] += 1' && refuse "llama.vocab_size is $((rows + 1)), tensor token_embd.weight has $rows rows"
-edit 'keys["llama.embedding_length"] *= 2' && refuse 'the configuration needs ['
+edit 'keys["llama.embedding_length"] *= 2' && refuse 'but the configuration needs ['
 holds err 'its shape is ['
-edit 'keys["llama.block_count"] += 1' && refuse 'is missing, which the configuration needs'
-edit 'keys["llama.block_count"] -= 1' && refuse 'has no place for it (the configuration has'
+edit 'keys["llama.block_count"] += 1' && refuse 'tensor blk.2.attn_norm.weight is missing'
+edit 'keys["llama.block_count"] -= 1' && refuse 'has no such tensor (the configuration has'
 edit 'keys["llama.attention.value_length"] *= 2' && refuse 'llama.attention.value_length is'
 edit 'keys["llama.rope.dimension_count"] = 2' && refuse 'llama.rope.dimension_count is 2, where heads have'
 edit 'keys["llama.feed_forward_length"] += 32' && refuse 'ffn_gate.weight: its shape is ['
@@ -55,7 +57,7 @@ edit 'n = keys["llama.attention.key_length"] // 2; tensors["rope_freqs.weight"] 
   refuse 'tensor rope_freqs.weight: factor'
 
 # Tensors.
-edit 'tensors["blk.0.attn_q.bias"] = ("F32", [64], bytes(256))' && refuse 'tensor blk.0.attn_q.bias: a model of family llama has no place for it'
+edit 'tensors["blk.0.attn_q.bias"] = ("F32", [64], bytes(256))' && refuse 'tensor blk.0.attn_q.bias: a model of family llama has no such tensor'
 edit 'tensors["output_norm.weight"] = (20, tensors["output_norm.weight"][1], bytes(18))' && refuse 'tensor output_norm.weight: type IQ4_NL is not supported'
 edit 'tensors["output_norm.weight"] = (99, tensors["output_norm.weight"][1], bytes(18))' && refuse 'tensor output_norm.weight: type 99 is not supported'
 edit 'shape = tensors["output_norm.weight"][1]; tensors["output_norm.weight"] = ("F32", shape, struct.pack("<f", float("nan")) * shape[0])' &&

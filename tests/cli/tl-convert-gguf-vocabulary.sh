@@ -72,7 +72,7 @@ make 'del keys["tokenizer.ggml.pre"]' && warned 'tokenizer.ggml.pre is missing'
 make 'keys["tokenizer.ggml.merges"] = ["a zz"]' && warned 'tokenizer.ggml.merges: "zz" is no token'
 make 'keys["tokenizer.ggml.merges"] = ["ab"]' && warned 'tokenizer.ggml.merges: "ab" is not two texts'
 make 'keys["tokenizer.ggml.token_type"] = keys["tokenizer.ggml.token_type"][1:]' && warned 'tokenizer.ggml.token_type is a list of'
-make 'keys["tokenizer.ggml.tokens"][1] = "b"' && warned 'tokenizer.ggml.tokens: "b" is there twice'
+make 'keys["tokenizer.ggml.tokens"][1] = "b"' && warned 'tokenizer.ggml.tokens: duplicate token "b"'
 make 'keys["tokenizer.ggml.tokens"][1] = b"\xff"' && warned 'tokenizer.ggml.tokens: token 1 is not UTF-8'
 
 # SentencePiece's kind: unions by their scores, leftmost first; a space is U+2581; other bytes have tokens of their own.

@@ -11,9 +11,9 @@
 
 #include "cuda/recorded_runtime.h"
 #include "cuda/tested_cuda.h"
-#include "tinyloop/backend.h"
 #include "emulator.h"
 #include "kernels/kernel_runs.h"
+#include "tinyloop/backend.h"
 
 namespace tinyloop {
 namespace {

@@ -10,16 +10,16 @@
 #include <string_view>
 #include <vector>
 
+#include "fuzz/fuzz_require.h"
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/npy_file.h"
 #include "tinyloop/files/record_journal.h"
-#include "fuzz/fuzz_require.h"
+#include "tinyloop/measure/speculation_profile.h"
+#include "tinyloop/model/import_hf.h"
 #include "tinyloop/pool/folder.h"
 #include "tinyloop/pool/order.h"
 #include "tinyloop/pool/uses.h"
-#include "tinyloop/model/import_hf.h"
-#include "tinyloop/measure/speculation_profile.h"
-#include "temporary_folder.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

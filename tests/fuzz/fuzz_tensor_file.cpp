@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "fuzz/fuzz_require.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/tensor_file.h"
-#include "fuzz/fuzz_require.h"
 #include "tinyloop/model/model_config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);

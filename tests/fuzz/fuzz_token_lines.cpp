@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tinyloop/files/token_lines.h"
 #include "fuzz/fuzz_require.h"
+#include "tinyloop/files/token_lines.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "tinyloop/error.h"
 #include "fuzz/fuzz_require.h"
+#include "tinyloop/error.h"
 #include "tinyloop/text/chat_template.h"
 #include "tinyloop/text/detokenizer.h"
 #include "tinyloop/text/tokenizer_json.h"

@@ -23,68 +23,19 @@ using Floats = std::vector<float>;
 
 constexpr KvMode kModes[] = {KvMode::f32, KvMode::f16, KvMode::int8, KvMode::int4};
 
-// The channels that int8 and int4 transform together.
-std::size_t block_of(std::size_t head_dim) {
-  std::size_t block = 1;
-  while (head_dim % (2 * block) == 0) block *= 2;
-  return block;
-}
-
-// Products with the rows of Hadamard matrices (Sylvester's), in any precision; `back`: divided by
-// their size too, which undoes the first.
-std::vector<double> transformed(std::span<const double> x, bool back) {
-  const std::size_t block = block_of(x.size());
-  std::vector<double> y(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    for (std::size_t j = 0; j < block; ++j) {
-      const double term = x[i / block * block + j];
-      y[i] += std::popcount(i % block & j) % 2 != 0 ? -term : term;
-    }
-    if (back) y[i] /= static_cast<double>(block);
-  }
-  return y;
-}
-
-bool grouped(KvMode mode) { return mode == KvMode::int8 || mode == KvMode::int4; }
-
-// The steps on one side of zero.
-float steps_of(KvMode mode, bool is_value) {
-  return mode == KvMode::int8 ? 128.0f : is_value ? 8.0f : 16.0f;
-}
-
-// A float rounded away from zero to bf16.
-float outwards(float x) {
-  const float down = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffff0000u);
-  return down == x ? x : std::bit_cast<float>(std::bit_cast<std::uint32_t>(down) + 0x10000u);
-}
-
-// A vector as its tile holds it, by the definition in kv_tile.h.
-Floats stored(KvMode mode, std::span<const float> x, bool is_value) {
+// A value as the cache gives it back, by the definition in kv_tile.h.
+Floats stored(KvMode mode, std::span<const float> x) {
   Floats back(x.begin(), x.end());
   if (mode == KvMode::f32) return back;
   if (mode == KvMode::f16) {
     for (float& value : back) value = half_to_float(float_to_half(value));
     return back;
   }
-  if (!is_value) {  // sums in float, a pair at a time
-    for (std::size_t half = 1; half < block_of(x.size()); half *= 2) {
-      const Floats before = back;
-      for (std::size_t i = 0; i < back.size(); ++i) {
-        back[i] = i / half % 2 == 0 ? before[i] + before[i + half] : before[i - half] - before[i];
-      }
-    }
-  }
-  const float steps = steps_of(mode, is_value);
-  for (std::size_t first = 0; first < back.size(); first += 32) {
-    const std::span<float> group =
-        std::span(back).subspan(first, std::min<std::size_t>(32, back.size() - first));
-    const float most = *std::ranges::max_element(group), least = *std::ranges::min_element(group);
-    const float scale = most >= -least ? -outwards(most / steps) : outwards(-least / steps);
-    const float inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
-    for (float& value : group) {
-      value = std::clamp(std::nearbyint(value * inverse), -steps, steps - 1.0f) * scale;
-    }
-  }
+  float greatest = 0.0f;
+  for (const float value : x) greatest = std::max(greatest, std::fabs(value));
+  const float scale = greatest / (mode == KvMode::int8 ? 127.0f : 7.0f);
+  const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+  for (float& value : back) value = std::nearbyint(value * inverse) * scale;
   return back;
 }
 
@@ -143,40 +94,28 @@ class Sequence {
                   tile.size());
     const std::size_t lane = static_cast<std::size_t>(position % 16);
     const unsigned char* part = tile.data() + (is_value ? geometry_.key_bytes() : 0);
-    const auto head_dim = static_cast<std::size_t>(geometry_.head_dim);
-    const std::size_t groups = (head_dim + 31) / 32;
+    const unsigned char* values = part + geometry_.scale_bytes();
     Floats result;
-    for (std::size_t d = 0; d < head_dim; ++d) {
+    for (std::size_t d = 0; d < static_cast<std::size_t>(geometry_.head_dim); ++d) {
       // Vectors of 16: K has one for each channel (lane = position), V one for each panel and
       // position (lane = channel).
       const std::size_t vector = is_value ? d / 16 * 16 + lane : d, at = is_value ? d % 16 : lane;
+      float scale = 1.0f;
+      if (geometry_.scale_bytes() > 0) std::memcpy(&scale, part + lane * 4, 4);
+      float x = 0.0f;
       if (geometry_.mode == KvMode::f32) {
-        float x = 0.0f;
-        std::memcpy(&x, part + (vector * 16 + at) * 4, 4);
-        result.push_back(x);
-        continue;
-      }
-      if (geometry_.mode == KvMode::f16) {
+        std::memcpy(&x, values + (vector * 16 + at) * 4, 4);
+      } else if (geometry_.mode == KvMode::f16) {
         std::uint16_t half;
-        std::memcpy(&half, part + (vector * 16 + at) * 2, 2);
-        result.push_back(half_to_float(half));
-        continue;
+        std::memcpy(&half, values + (vector * 16 + at) * 2, 2);
+        x = half_to_float(half);
+      } else if (geometry_.mode == KvMode::int8) {
+        x = static_cast<float>(static_cast<signed char>(values[vector * 16 + at]));
+      } else {
+        const int pair = values[vector * 8 + at % 8];
+        x = static_cast<float>((at < 8 ? pair & 15 : pair >> 4) - 8);
       }
-      const bool four = geometry_.mode == KvMode::int4;
-      const std::size_t group = d / 32, channels = std::min<std::size_t>(32, head_dim - group * 32);
-      const unsigned char* scales = part + group * (is_value ? 32 : 32 + 32 * (four ? 10 : 16));
-      const unsigned char* q = scales + 32;
-      if (is_value) q = part + (groups * 32 + 63) / 64 * 64;
-      const std::size_t index = is_value ? vector * 16 + at : d % 32 * 16 + at;
-      int steps = static_cast<signed char>(q[index]);
-      if (four) {
-        steps = q[index / 2] >> index % 2 * 4 & 15;
-        steps -= is_value ? 8 : (q[channels * 8 + index / 8] >> index % 8 & 1) * 16;
-      }
-      std::uint16_t scale;
-      std::memcpy(&scale, scales + lane * 2, 2);
-      result.push_back(static_cast<float>(steps) *
-                       std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 16));
+      result.push_back(x * scale);
     }
     return result;
   }
@@ -287,20 +226,11 @@ std::int64_t wrong_rows(const Pass& pass, const Stored& cache, const Floats& out
     for (std::int64_t head = 0; head < pass.shape.heads; ++head) {
       const float* q =
           pass.q.data() + (static_cast<std::int64_t>(r) * pass.shape.heads + head) * head_dim;
-      std::vector<double> exact_q(q, q + head_dim);
-      if (grouped(pass.shape.kv.mode)) exact_q = transformed(exact_q, true);
       const float* actual =
           out.data() + (static_cast<std::int64_t>(r) * pass.shape.heads + head) * head_dim;
       const std::int64_t window = pass.shape.window;
       const std::int64_t first =
           window > 0 ? std::max<std::int64_t>(0, row.position - window + 1) : 0;
-      // Of a channel of the transformed query: at most log2 of the block sums.
-      double q_error = 0.0;
-      if (grouped(pass.shape.kv.mode)) {
-        const std::size_t block = block_of(static_cast<std::size_t>(head_dim));
-        for (std::int64_t d = 0; d < head_dim; ++d) q_error += std::fabs(static_cast<double>(q[d]));
-        q_error *= std::countr_zero(block) * kUnit / static_cast<double>(block);
-      }
       std::vector<double> scores;
       std::vector<const Floats*> values;
       double score_error = 0.0;
@@ -311,19 +241,17 @@ std::int64_t wrong_rows(const Pass& pass, const Stored& cache, const Floats& out
           k = sequence.key(row.plane, head / group, p);
           v = sequence.value(row.plane, head / group, p);
         }
-        double score = 0.0, magnitude = 0.0, keys = 0.0;
+        double score = 0.0, magnitude = 0.0;
         for (std::int64_t d = 0; d < head_dim; ++d) {
-          const double key = k[static_cast<std::size_t>(d)];
-          const double term = exact_q[static_cast<std::size_t>(d)] * key;
+          const double term =
+              static_cast<double>(q[d]) * static_cast<double>(k[static_cast<std::size_t>(d)]);
           score += term;
           magnitude += std::fabs(term);
-          keys += std::fabs(key);
         }
         const double scale = static_cast<double>(pass.shape.scale);
         scores.push_back(score * scale);
-        score_error = std::max(
-            score_error,
-            (static_cast<double>(head_dim + 4) * kUnit * magnitude + q_error * keys) * scale);
+        score_error =
+            std::max(score_error, static_cast<double>(head_dim + 3) * kUnit * magnitude * scale);
         values.push_back(&v);
       }
       const double most = *std::max_element(scores.begin(), scores.end());
@@ -390,15 +318,13 @@ TEST_CASE("append stores what the mode's definition says") {
         for (std::size_t r = 0; r < pass.stored.size(); ++r) {
           for (std::int64_t head = 0; head < 2; ++head) {
             const auto at = (static_cast<std::int64_t>(r) * 2 + head) * head_dim;
-            const auto part = [&](const Floats& x, bool is_value) {
-              return stored(mode,
-                            std::span(x).subspan(static_cast<std::size_t>(at),
-                                                 static_cast<std::size_t>(head_dim)),
-                            is_value);
+            const auto part = [&](const Floats& x) {
+              return stored(mode, std::span(x).subspan(static_cast<std::size_t>(at),
+                                                       static_cast<std::size_t>(head_dim)));
             };
             const KvRow& row = pass.stored[r];
-            wrong += cache.sequences[0].key(row.plane, head, row.position) != part(pass.k, false);
-            wrong += cache.sequences[0].value(row.plane, head, row.position) != part(pass.v, true);
+            wrong += cache.sequences[0].key(row.plane, head, row.position) != part(pass.k);
+            wrong += cache.sequences[0].value(row.plane, head, row.position) != part(pass.v);
           }
         }
         INFO(name_of(mode), " head_dim ", head_dim, " on ", device.label);

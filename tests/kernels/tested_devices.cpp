@@ -3,9 +3,9 @@
 // cuda/tested_devices.cpp.
 #include <fmt/format.h>
 
-#include "tinyloop/backend.h"
 #include "guarded_ops.h"
 #include "kernels/kernel_runs.h"
+#include "tinyloop/backend.h"
 
 namespace tinyloop {
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/device/ops.h"
 #include "model/engine_runs.h"
-#include "tinyloop/model/model.h"
 #include "tinyloop/batch/generate_batch.h"
+#include "tinyloop/device/ops.h"
+#include "tinyloop/model/model.h"
 
 namespace tinyloop {
 

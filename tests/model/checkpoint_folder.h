@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "model/reference_model.h"
 #include "tinyloop/model/model_config.h"
 #include "tinyloop/model/packed_matrix.h"
-#include "model/reference_model.h"
 
 namespace tinyloop {
 

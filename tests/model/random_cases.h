@@ -7,14 +7,14 @@
 #include <map>
 #include <utility>
 
+#include "temporary_folder.h"
+#include "tiny_models.h"
 #include "tinyloop/model/model.h"
 #include "tinyloop/model/model_config.h"
 #include "tinyloop/random.h"
 #include "tinyloop/sampling/sampler.h"
 #include "tinyloop/sampling/stop.h"
 #include "tinyloop/schedule/exit_rule.h"
-#include "temporary_folder.h"
-#include "tiny_models.h"
 
 namespace tinyloop {
 

@@ -5,7 +5,6 @@
 #include "model/reference_model.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
@@ -85,54 +84,20 @@ void rotate(const ModelConfig& config, std::int64_t position, std::span<double> 
   }
 }
 
-// Products with the rows of Hadamard matrices (Sylvester's), one for each block of as many numbers
-// as the greatest power of two that divides their count. Twice: as many times the numbers.
-std::size_t transform(std::span<double> vector) {
-  const std::size_t block = vector.size() & (~vector.size() + 1);
-  const std::vector<double> x(vector.begin(), vector.end());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    vector[i] = 0.0;
-    for (std::size_t j = 0; j < block; ++j) {
-      const double term = x[i / block * block + j];
-      vector[i] += std::popcount(i % block & j) % 2 != 0 ? -term : term;
+// What one head's K or V is after it was stored and read back; the arithmetic of device/kv_tile.h.
+void store(StorageMode mode, std::span<double> vector) {
+  float greatest = 0.0f;
+  for (const double x : vector) greatest = std::max(greatest, std::fabs(static_cast<float>(x)));
+  const float steps = mode == StorageMode::int8 ? 127.0f : 7.0f;
+  const float scale = greatest / steps;
+  for (double& x : vector) {
+    const float value = static_cast<float>(x);
+    if (mode == StorageMode::f32) x = value;
+    if (mode == StorageMode::f16) x = half_to_float(float_to_half(value));
+    if (mode == StorageMode::int8 || mode == StorageMode::int4) {
+      x = scale == 0.0f ? 0.0f : std::nearbyint(value * (1.0f / scale)) * scale;
     }
   }
-  return block;
-}
-
-// What a group is after it was stored and read back, `steps` to the one side of zero.
-void round_group(std::span<double> group, double steps) {
-  const double most = *std::ranges::max_element(group), least = *std::ranges::min_element(group);
-  const double greatest = std::max(most, -least);
-  if (greatest == 0.0) return;
-  int exponent = 0;
-  const double mantissa = std::frexp(greatest / steps, &exponent);
-  const double scale =
-      std::ldexp(std::ceil(mantissa * 256.0) / 256.0, exponent) * (most >= -least ? -1.0 : 1.0);
-  for (double& x : group) {
-    x = std::clamp(std::nearbyint(x / scale), -steps, steps - 1.0) * scale;
-  }
-}
-
-// What one head's K or V is after it was stored and read back, as device/kv_tile.h says.
-void store(StorageMode mode, std::span<double> vector, bool is_key) {
-  if (mode == StorageMode::f32 || mode == StorageMode::f16) {
-    for (double& x : vector) {
-      const auto value = static_cast<float>(x);
-      x = mode == StorageMode::f32 ? value : half_to_float(float_to_half(value));
-    }
-    return;
-  }
-  if (is_key) transform(vector);
-  for (std::size_t first = 0; first < vector.size(); first += 32) {
-    round_group(vector.subspan(first, std::min<std::size_t>(32, vector.size() - first)),
-                mode == StorageMode::int8 ? 128.0
-                : is_key                  ? 16.0
-                                          : 8.0);
-  }
-  if (!is_key) return;
-  const auto block = static_cast<double>(transform(vector));
-  for (double& x : vector) x /= block;
 }
 
 struct Plane {
@@ -324,8 +289,8 @@ class Run {
       if (config_.qk_norm) copy(norm(head, w.k_norm), head);
       rotate(config_, token.position, head);
       if (options_.kv) {
-        store(*options_.kv, head, true);
-        store(*options_.kv, row(v, h, d), false);
+        store(*options_.kv, head);
+        store(*options_.kv, row(v, h, d));
       }
     }
     copy(k, row(plane.k, token.position, config_.kv_width()));

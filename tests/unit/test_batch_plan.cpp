@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "tinyloop/batch/plan.h"
+#include "tinyloop/error.h"
 
 namespace tinyloop {
 namespace {

@@ -45,7 +45,10 @@ TEST_CASE("what can no longer become a character is replaced at once, or kept as
   Detokenizer replacing(bytes_vocabulary()), keeping(bytes_vocabulary(), {.bytes = true});
   CHECK(pushed(replacing, {2, 0, 8, 4, 5}) ==
         Texts{"", kUnknown + "a", kUnknown, "", "", kUnknown});
-  CHECK(pushed(keeping, {2, 0, 8, 4, 5}) == Texts{"", "\xc3" "a", "\xff", "", "", "\xf0\x9f"});
+  CHECK(pushed(keeping, {2, 0, 8, 4, 5}) == Texts{"",
+                                                  "\xc3"
+                                                  "a",
+                                                  "\xff", "", "", "\xf0\x9f"});
 }
 
 TEST_CASE("control tokens are left out, also within a character, or shown") {

@@ -3,10 +3,10 @@
 // say. Which keys mean what is in test_hf_families, the values in test_import_hf.
 #include <doctest/doctest.h>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/model/import_hf.h"
 #include "tinyloop/model/model.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 #include "unit/hf_folder.h"
 

@@ -6,10 +6,10 @@
 #include <limits>
 #include <set>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/npy_file.h"
 #include "tinyloop/model/initial_state.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 
 namespace tinyloop {
@@ -114,9 +114,9 @@ TEST_CASE("a file gives the rows of its positions") {
   // In Fortran order, as NumPy writes a transposed array, the same state.
   std::string dict = "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 4), }";
   dict.resize(117, ' ');
-  write_file(folder.file("fortran.npy"),
-             std::string("\x93NUMPY\x01\x00\x76\x00", 10) + dict + '\n' +
-                 bytes_of_values<float>({1, 5, 2, 6, 3, 7, 4, 8}));
+  write_file(folder.file("fortran.npy"), std::string("\x93NUMPY\x01\x00\x76\x00", 10) + dict +
+                                             '\n' +
+                                             bytes_of_values<float>({1, 5, 2, 6, 3, 7, 4, 8}));
   CHECK(InitialStates::parse(folder.file("fortran.npy"), config).identity() == states.identity());
 
   CHECK_ERROR(InitialStates::parse(write("d.npy", {3}, {1, 2, 3}), config), usage, "d.npy");

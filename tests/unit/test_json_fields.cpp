@@ -11,8 +11,7 @@ namespace tinyloop {
 namespace {
 
 TEST_CASE("fields come in order and to the byte") {
-  const std::string text =
-      R"( {"b" : [1, {"x":"}],"}] , "a\n":"q\"\\", "c":1.50e2 ,"d":{} } )";
+  const std::string text = R"( {"b" : [1, {"x":"}],"}] , "a\n":"q\"\\", "c":1.50e2 ,"d":{} } )";
   const std::vector<JsonField> fields = split_json_object(text, "it");
   REQUIRE(fields.size() == 4);
   CHECK(fields[0].name == "b");

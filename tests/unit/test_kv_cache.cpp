@@ -5,7 +5,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -170,39 +169,31 @@ std::vector<std::byte> plane_of(const KvCache& cache, std::int32_t plane) {
 float stored_number(const KvGeometry& geometry, std::span<const std::byte> tile, bool is_value,
                     std::size_t channel) {
   const std::byte* part = tile.data() + (is_value ? geometry.key_bytes() : 0);
+  const std::byte* values = part + geometry.scale_bytes();
+  const std::size_t vector = is_value ? channel / 16 * 16 : channel;
+  const std::size_t at = is_value ? channel % 16 : 0;
+  float scale = 1.0f;
+  if (geometry.scale_bytes() > 0) std::memcpy(&scale, part, sizeof(scale));
   if (geometry.mode == KvMode::f16) {
     std::uint16_t half = 0;
-    std::memcpy(&half, part + (is_value ? channel / 16 * 256 + channel % 16 : channel * 16) * 2,
-                sizeof(half));
+    std::memcpy(&half, values + (vector * 16 + at) * 2, sizeof(half));
     return half_to_float(half);
   }
-  const std::size_t group = channel / 32, in_group = channel % 32;
-  const auto width = static_cast<std::size_t>(geometry.head_dim);
-  const std::size_t channels = std::min<std::size_t>(32, width - group * 32);
-  const bool four = geometry.mode == KvMode::int4;
-  const std::byte* scales = part + group * (is_value ? 32 : four ? 352 : 544);
-  const std::byte* q = is_value ? part + ((width + 31) / 32 * 32 + 63) / 64 * 64 : scales + 32;
-  std::uint16_t scale = 0;
-  std::memcpy(&scale, scales, sizeof(scale));
-  const std::size_t index = is_value ? channel / 16 * 256 + channel % 16 : in_group * 16;
-  int steps = static_cast<signed char>(q[index]);
-  if (four) {
-    steps = static_cast<int>(q[index / 2]) >> index % 2 * 4 & 15;
-    if (is_value) steps -= 8;
-    if (!is_value) steps -= 16 * (static_cast<int>(q[channels * 8 + in_group * 2]) & 1);
+  if (geometry.mode == KvMode::int8) {
+    return static_cast<float>(static_cast<signed char>(values[vector * 16 + at])) * scale;
   }
-  return static_cast<float>(steps) * std::bit_cast<float>(static_cast<std::uint32_t>(scale) << 16);
+  const auto pair = static_cast<int>(values[vector * 8 + at % 8]);
+  return static_cast<float>((at < 8 ? pair & 15 : pair >> 4) - 8) * scale;
 }
 
 TEST_CASE("a stored number is as near to the one given as the manual says") {
   const auto ops = make_ops("cpu", {"", 1});
   LoopPlan plan = plan_with(0);
   plan.kv_heads = 1;
-  for (const std::int32_t head_dim : {16, 24, 64, 80, 96}) {
+  for (const std::int32_t head_dim : {16, 24, 64}) {
     plan.head_dim = head_dim;
     const auto width = static_cast<std::size_t>(head_dim);
     for (const StorageMode mode : {StorageMode::f16, StorageMode::int8, StorageMode::int4}) {
-      plan.storage = mode;
       double worst = 0.0;  // in shares of the bound
       int beyond = 0;
       for (std::uint32_t round = 0; round < 100; ++round) {
@@ -212,6 +203,7 @@ TEST_CASE("a stored number is as near to the one given as the manual says") {
           given[i] = std::ldexp(static_cast<float>(static_cast<std::int32_t>(word[0])),
                                 static_cast<int>(round % 40) - 56);
         }
+        plan.storage = mode;
         KvCache cache(*ops, plan);
         cache.reserve(1);
         DeviceBuffer buffer(*ops, given.size() * sizeof(float));
@@ -223,36 +215,26 @@ TEST_CASE("a stored number is as near to the one given as the manual says") {
         cache.commit(1);
         std::vector<std::byte> tile(cache.geometry().tile_bytes());
         ops->download(tile.data(), segments[0].base, tile.size());
-        for (const bool is_value : {false, true}) {
-          // What is rounded: of a key its Hadamard transform.
-          std::vector<double> wanted(width);
-          const std::size_t block = is_value || mode == StorageMode::f16 ? 1 : width & (~width + 1);
+        for (const std::size_t half : {std::size_t{0}, width}) {
+          float greatest = 0.0f;
           for (std::size_t i = 0; i < width; ++i) {
-            for (std::size_t j = 0; j < block; ++j) {
-              const double x = given[(is_value ? width : 0) + i / block * block + j];
-              wanted[i] += std::popcount(i % block & j) % 2 != 0 ? -x : x;
-            }
+            greatest = std::max(greatest, std::fabs(given[half + i]));
           }
           for (std::size_t i = 0; i < width; ++i) {
-            double greatest = 0.0;
-            for (std::size_t j = i / 32 * 32; j < std::min(width, i / 32 * 32 + 32); ++j) {
-              greatest = std::max(greatest, std::fabs(wanted[j]));
-            }
-            const double x = wanted[i];
+            const double x = given[half + i];
             const double bound = mode == StorageMode::f16
                                      ? std::max(std::fabs(x) * 0x1p-11, 0x1p-25)
-                                 : mode == StorageMode::int8 ? greatest / 128.0
-                                 : is_value                  ? greatest / 8.0
-                                                             : greatest / 16.0;
-            const float got = stored_number(cache.geometry(), tile, is_value, i);
+                                 : mode == StorageMode::int8 ? greatest / 254.0 * 1.0001
+                                                             : greatest / 14.0 * 1.0001;
+            const float got = stored_number(cache.geometry(), tile, half > 0, i);
             const double error = std::fabs(got - x);
-            if (!(error <= bound * 1.001)) ++beyond;
+            if (!(error <= bound)) ++beyond;
             worst = std::max(worst, error / bound);
           }
         }
       }
       CHECK(beyond == 0);
-      CHECK(worst > 0.8);  // the bound is not a generous one
+      CHECK(worst > 0.9);  // the bound is not a generous one
     }
   }
 }

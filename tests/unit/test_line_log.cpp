@@ -5,10 +5,10 @@
 
 #include <string>
 
-#include "tinyloop/error.h"
 #include "file_bytes.h"
-#include "tinyloop/files/line_log.h"
 #include "temporary_folder.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/line_log.h"
 
 using namespace tinyloop;
 

@@ -74,7 +74,7 @@ ModelConfig relaxed() {
 constexpr const char* kOuroJson =
     R"({"family":"ouro","vocab":256,"hidden":48,"ffn":100,"heads":6,"kv_heads":2,"head_dim":10,)"
     R"("context":4096,"norm_eps":1e-06,"prelude_layers":0,"core_layers":3,"coda_layers":0,)"
-    R"("default_loops":4,"trained_loops":4,"max_loops":64,"block":"sandwich_out",)"
+    R"("default_loops":4,"trained_loops":4,"greatest_loops":64,"block":"sandwich_out",)"
     R"("rope_layout":"half","rope_theta":10000.0,"rope_factor":1.0,)"
     R"("rope_low_frequency_factor":1.0,"rope_high_frequency_factor":1.0,)"
     R"("rope_original_context":0,"qk_bias":false,"qk_norm":false,"embedding_scale":1.0,)"

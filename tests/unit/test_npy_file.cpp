@@ -3,9 +3,9 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/npy_file.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 
 namespace tinyloop {

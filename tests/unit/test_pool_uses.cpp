@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/pool/uses.h"
 #include "temporary_folder.h"
+#include "tinyloop/pool/uses.h"
 
 namespace tinyloop {
 namespace {
@@ -117,7 +117,9 @@ TEST_CASE("a sum of a newer format is not written over") {
   const PoolUses uses(folder.path());
   std::ofstream(folder.file("uses.sum")) << "uses 2\nwhatever\n";
   use(uses, 3000);
-  { PoolUses::Lock(uses).fold([](const EntryKey&) { return true; }); }
+  {
+    PoolUses::Lock(uses).fold([](const EntryKey&) { return true; });
+  }
   std::ifstream file(folder.file("uses.sum"));
   std::string line;
   REQUIRE(std::getline(file, line));
@@ -131,7 +133,9 @@ TEST_CASE("uses count after a fold whose process was killed before it emptied th
   use(uses, 10);
   std::ifstream file(folder.file("uses.log"));
   const std::string log((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  { PoolUses::Lock(uses).fold([](const EntryKey&) { return true; }); }
+  {
+    PoolUses::Lock(uses).fold([](const EntryKey&) { return true; });
+  }
   std::ofstream(folder.file("uses.log")) << log;  // as if it had not been emptied
   check_counts(uses, 10);                         // nothing twice
   uses.add_hit(key_number(1), 7);

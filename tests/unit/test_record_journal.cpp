@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "file_bytes.h"
-#include "tinyloop/files/record_journal.h"
 #include "temporary_folder.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/record_journal.h"
 
 using namespace tinyloop;
 

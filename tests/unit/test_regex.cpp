@@ -48,9 +48,9 @@ TEST_CASE("empty matches are not found behind others, and all ends") {
 
 TEST_CASE("what the two would read differently is refused by name") {
   for (const std::string pattern :
-       {"[a[b]]", "[a&&b]", "a{2}+", "a{2}?", "\\h", "\\b", "\\1", "(?<n>a)", "(?m)a", "\\Qa", "\\R",
-        "\\p{C}", "\\p{Letter}", "\\pL", "[\\W]", "[\\P{L}]", "a{x}", "\\xe9", "(*ACCEPT)", "[a",
-        "(a", "\\", "\\p{Nope}"}) {
+       {"[a[b]]", "[a&&b]", "a{2}+",     "a{2}?",  "\\h",         "\\b",  "\\1",      "(?<n>a)",
+        "(?m)a",  "\\Qa",   "\\R",       "\\p{C}", "\\p{Letter}", "\\pL", "[\\W]",    "[\\P{L}]",
+        "a{x}",   "\\xe9",  "(*ACCEPT)", "[a",     "(a",          "\\",   "\\p{Nope}"}) {
     CAPTURE(pattern);
     CHECK_THROWS_AS(Regex(pattern, "it"), Error);
   }

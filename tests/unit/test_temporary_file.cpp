@@ -8,9 +8,9 @@
 
 #include <csignal>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/temporary_file.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 
 namespace tinyloop {

@@ -4,9 +4,9 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include "temporary_folder.h"
 #include "tinyloop/error.h"
 #include "tinyloop/files/tensor_file.h"
-#include "temporary_folder.h"
 #include "unit/file_bytes.h"
 
 namespace tinyloop {
@@ -133,8 +133,10 @@ TEST_CASE("headers that lie are refused with the reason") {
       {one("\"U8\"", "[\"8\"]", "[0,8]"), "a text"},
       {one("\"U8\"", "[9223372036854775808]", "[0,8]"), "an impossible dimension"},
       {one("\"U8\"", "[18446744073709551616]", "[0,8]"), "not a 64-bit integer"},
-      {one("\"U8\"", "[4294967296,4294967296]", "[0,0]"), "its size does not match its type and shape"},
-      {one("\"F64\"", "[2305843009213693953]", "[0,8]"), "its size does not match its type and shape"},
+      {one("\"U8\"", "[4294967296,4294967296]", "[0,0]"),
+       "its size does not match its type and shape"},
+      {one("\"F64\"", "[2305843009213693953]", "[0,8]"),
+       "its size does not match its type and shape"},
       {one("\"U8\"", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,8]",
            "[0,8]"),
        "an impossible dimension"},

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/error.h"
 #include "file_bytes.h"
-#include "tinyloop/files/token_files.h"
 #include "temporary_folder.h"
+#include "tinyloop/error.h"
+#include "tinyloop/files/token_files.h"
 
 using namespace tinyloop;
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tinyloop/error.h"
 #include "temporary_folder.h"
+#include "tinyloop/error.h"
 #include "tinyloop/text/tokenizer_json.h"
 
 namespace tinyloop {

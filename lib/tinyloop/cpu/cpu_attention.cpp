@@ -39,49 +39,32 @@ VisiblePart part_in_block(std::int64_t first, std::int64_t last, std::int64_t bl
   return from < end ? VisiblePart{from, end} : VisiblePart{0, 0};
 }
 
-// Copies what lane `lane` has of `bits` bits in rows of 16 values.
-void copy_of_rows(unsigned char* to, const unsigned char* from, std::int64_t rows,
-                  std::int64_t bits, std::int64_t lane) {
-  if (bits >= 8) {
-    const std::int64_t width = bits / 8;
-    for (std::int64_t at = lane * width; at < rows * kTile * width; at += kTile * width) {
-      std::memcpy(to + at, from + at, static_cast<std::size_t>(width));
-    }
-    return;
-  }
-  const auto mask = static_cast<unsigned>(((1 << bits) - 1) << lane * bits % 8);
-  for (std::int64_t at = lane * bits / 8; at < rows * kTile * bits / 8; at += kTile * bits / 8) {
-    to[at] = static_cast<unsigned char>((to[at] & ~mask) | (from[at] & mask));
-  }
-}
-
 // Position `lane` of a tile, K and V with their scales; the layout is in device/kv_tile.h.
 void copy_lane(unsigned char* to, const unsigned char* from, const KvGeometry& kv,
                std::int64_t lane) {
-  const std::int64_t value_bits = kv.mode == KvMode::f32    ? 32
-                                  : kv.mode == KvMode::f16  ? 16
-                                  : kv.mode == KvMode::int8 ? 8
-                                                            : 4;
-  const auto scale_bytes = static_cast<std::int64_t>(kv.value_scale_bytes());
-  std::int64_t at = 0;
-  const auto copy = [&](std::int64_t rows, std::int64_t bits) {
-    copy_of_rows(to + at, from + at, rows, bits, lane);
-    at += rows * kTile * bits / 8;
-  };
-  const std::int64_t step = kv.grouped() ? kKvGroup : kv.head_dim;
-  for (std::int64_t d = 0; d < kv.head_dim; d += step) {
-    const std::int64_t channels = std::min(step, kv.head_dim - d);
-    if (kv.grouped()) copy(1, 16);
-    copy(channels, value_bits);
-    if (kv.mode == KvMode::int4) copy(channels, 1);
+  const bool nibbles = kv.mode == KvMode::int4;
+  const std::int64_t width = kv.mode == KvMode::f32 ? 4 : kv.mode == KvMode::f16 ? 2 : 1;
+  const auto scales = static_cast<std::int64_t>(kv.scale_bytes());
+  const auto values = static_cast<std::int64_t>(kv.key_bytes());
+  if (scales > 0) {
+    std::memcpy(to + lane * 4, from + lane * 4, 4);
+    std::memcpy(to + values + lane * 4, from + values + lane * 4, 4);
   }
-  at = static_cast<std::int64_t>(kv.key_bytes());
-  if (kv.grouped()) copy(kv.groups(), 16);
-  const std::int64_t piece = 16 * value_bits / 8;
+  for (std::int64_t d = 0; d < kv.head_dim; ++d) {
+    const std::int64_t row = scales + d * (nibbles ? kTile / 2 : kTile * width);
+    if (nibbles) {
+      const unsigned mask = lane < 8 ? 0x0fu : 0xf0u;
+      unsigned char& byte = to[row + lane % 8];
+      byte = static_cast<unsigned char>((byte & ~mask) | (from[row + lane % 8] & mask));
+    } else {
+      std::memcpy(to + row + lane * width, from + row + lane * width,
+                  static_cast<std::size_t>(width));
+    }
+  }
+  const std::int64_t piece = nibbles ? 8 : 16 * width;
   for (std::int64_t panel = 0; panel < kv.padded_head_dim() / 16; ++panel) {
-    const std::int64_t place =
-        static_cast<std::int64_t>(kv.key_bytes()) + scale_bytes + (panel * kTile + lane) * piece;
-    std::memcpy(to + place, from + place, static_cast<std::size_t>(piece));
+    const std::int64_t at = values + scales + (panel * kTile + lane) * piece;
+    std::memcpy(to + at, from + at, static_cast<std::size_t>(piece));
   }
 }
 
@@ -110,18 +93,17 @@ struct BlockResult {
 struct AttentionMemory {
   AttentionMemory(std::byte* memory, const KvGeometry& kv)
       : scores(reinterpret_cast<float*>(memory)),
-        q(scores + kv.groups() * kMostTileRows * kBlock),
-        row(q + kMostTileRows * kv.padded_head_dim()),
-        block(row + kv.padded_head_dim(), kv.padded_head_dim()),
+        q(scores + kMostTileRows * kBlock),
+        block(q + kMostTileRows * kv.padded_head_dim(), kv.padded_head_dim()),
         total(block.greatest + block.floats, kv.padded_head_dim()) {}
   static std::size_t bytes(const KvGeometry& kv) {
     const std::int64_t padded = kv.padded_head_dim();
-    return static_cast<std::size_t>(kMostTileRows * (kv.groups() * kBlock + padded) + padded +
+    return static_cast<std::size_t>(kMostTileRows * (kBlock + padded) +
                                     2 * BlockResult::size(padded)) *
            sizeof(float);
   }
 
-  float *scores, *q, *row;
+  float *scores, *q;
   BlockResult block, total;
 };
 
@@ -203,21 +185,14 @@ BlockView AttentionCall::view(std::int64_t item, std::int64_t block) const {
   return view;
 }
 
-// Side by side, [head_dim][height]; transformed as the keys are.
+// Side by side, [head_dim][height].
 void AttentionCall::pack_queries(std::int64_t item, const AttentionMemory& memory) const {
   const QueryTile& tile = tile_of(item);
   const std::int64_t head_dim = shape.kv.head_dim;
   const int height = kernels.attention_height(tile.count);
-  const float part = 1.0f / static_cast<float>(head_dim & -head_dim);
   std::fill_n(memory.q, head_dim * height, 0.0f);
   for (int i = 0; i < tile.count; ++i) {
     const float* from = row_at(q, row_of(tile, i)) + column_of(tile, i, kv_head_of(item));
-    if (shape.kv.grouped()) {
-      std::copy_n(from, head_dim, memory.row);
-      kernels.hadamard(memory.row, head_dim);
-      for (std::int64_t d = 0; d < head_dim; ++d) memory.row[d] *= part;
-      from = memory.row;
-    }
     for (std::int64_t d = 0; d < head_dim; ++d) memory.q[d * height + i] = from[d];
   }
 }
@@ -226,8 +201,8 @@ void AttentionCall::attend(const QueryTile& tile, const BlockView& now, const Bl
                            const AttentionMemory& memory, const BlockResult& result) const {
   kernels.attend[static_cast<std::size_t>(shape.kv.mode)](
       {tile.count, memory.q, shape.kv.head_dim, static_cast<std::int64_t>(shape.kv.key_bytes()),
-       static_cast<std::int64_t>(shape.kv.value_scale_bytes()), now.tiles, next.tiles, now.first,
-       now.end, shape.scale, memory.scores, result.greatest, result.sum, result.values});
+       now.tiles, next.tiles, now.first, now.end, shape.scale, memory.scores, result.greatest,
+       result.sum, result.values});
 }
 
 void AttentionCall::start_total(const QueryTile& tile, const BlockResult& total) const {
@@ -319,29 +294,16 @@ void CpuOps::append(Rows k, Rows v, std::span<const KvRow> rows,
   const auto floats =
       static_cast<std::int64_t>(rows.size()) * geometry.kv_heads * geometry.head_dim * 4;
   // By heads and not by rows: two positions may share a byte.
-  const auto width = static_cast<std::size_t>(geometry.head_dim) * sizeof(float);
-  if (geometry.grouped()) {
-    for (WorkingMemory& memory : worker_memory_) memory.reserve(width);
-  }
-  share(geometry.kv_heads, floats, [&](int worker, Range heads) {
+  share(geometry.kv_heads, floats, [&](int, Range heads) {
     for (std::int64_t head = heads.first; head < heads.end; ++head) {
       for (std::size_t r = 0; r < rows.size(); ++r) {
         const KvRow& row = rows[r];
         const auto at = static_cast<std::int64_t>(r);
-        const float* key = row_at(k, at) + head * geometry.head_dim;
-        if (geometry.grouped()) {
-          auto* spread = reinterpret_cast<float*>(
-              worker_memory_[static_cast<std::size_t>(worker)].reserve(width));
-          std::copy_n(key, geometry.head_dim, spread);
-          kernels().hadamard(spread, geometry.head_dim);
-          key = spread;
-        }
         store({find_tile(sequences[static_cast<std::size_t>(row.sequence)], geometry, row.plane,
                          head, row.position / kTile),
                static_cast<std::int64_t>(geometry.key_bytes()),
-               static_cast<std::int64_t>(geometry.value_scale_bytes()), key,
-               row_at(v, at) + head * geometry.head_dim, geometry.head_dim,
-               static_cast<std::int32_t>(row.position % kTile)});
+               row_at(k, at) + head * geometry.head_dim, row_at(v, at) + head * geometry.head_dim,
+               geometry.head_dim, static_cast<std::int32_t>(row.position % kTile)});
       }
     }
   });

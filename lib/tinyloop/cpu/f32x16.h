@@ -25,10 +25,6 @@ using Byte = unsigned char;
 
 constexpr int kLanes = 16;
 
-// Of the functions that each instruction set has below: unpack_int4 makes 64 int8 of 32 bytes, byte
-// j holding the values 2 j (in its low half) and 2 j + 1 as q + 8; unpack_int5 makes 64 int8 of 32
-// bytes of low halves and 8 bytes whose bit i is the sign of value i.
-
 #if defined(__AVX2__)
 TL_INLINE float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #endif
@@ -97,22 +93,14 @@ TL_INLINE F32x16 load_int8(const Byte* from) {
 TL_INLINE void store_int8(Byte* to, F32x16 a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
-// 64 values from their low halves: byte j holds the values 2 j (low half) and 2 j + 1.
-TL_INLINE __m512i unpack_halves(const Byte* from) {
-  const __m512i pairs =
-      _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-  return _mm512_and_si512(_mm512_or_si512(pairs, _mm512_slli_epi16(pairs, 4)),
-                          _mm512_set1_epi8(15));
-}
-TL_INLINE void unpack_int4(Byte* to, const Byte* from) {
-  _mm512_storeu_si512(to, _mm512_sub_epi8(unpack_halves(from), _mm512_set1_epi8(8)));
-}
-TL_INLINE void unpack_int5(Byte* to, const Byte* halves, const Byte* signs) {
-  __mmask64 negative;
-  __builtin_memcpy(&negative, signs, sizeof(negative));
-  const __m512i q = unpack_halves(halves);
-  const __m512i sixteen = _mm512_set1_epi8(16);
-  _mm512_storeu_si512(to, _mm512_mask_sub_epi8(q, negative, q, sixteen));
+TL_INLINE F32x16 load_int4(const Byte* from) {
+  // Both nibbles of byte j become indexes: lane j takes the low one, lane j + 8 the high one, and
+  // vpermps reads 4 bits.
+  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_set1_epi64x(
+      *reinterpret_cast<const long long __attribute__((may_alias, aligned(1)))*>(from)));
+  const __m512i shift = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4);
+  const __m512 values = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  return {_mm512_permutexvar_ps(_mm512_srlv_epi32(bytes, shift), values)};
 }
 
 TL_INLINE __m256 low_half(F32x16 a) { return _mm512_castps512_ps256(a.v); }
@@ -228,31 +216,12 @@ TL_INLINE void store_int8(Byte* to, F32x16 a) {
       reinterpret_cast<__m128i*>(to),
       _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1)));
 }
-// 32 values from their low halves: byte j holds the values 2 j (low half) and 2 j + 1.
-TL_INLINE __m256i unpack_halves(const Byte* from) {
-  const __m256i pairs = _mm256_cvtepu8_epi16(load_16_bytes(from));
-  return _mm256_and_si256(_mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)),
-                          _mm256_set1_epi8(15));
-}
-TL_INLINE void unpack_int4(Byte* to, const Byte* from) {
-  for (int i = 0; i < 2; ++i) {
-    const __m256i q = _mm256_sub_epi8(unpack_halves(from + i * 16), _mm256_set1_epi8(8));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * 32), q);
-  }
-}
-TL_INLINE void unpack_int5(Byte* to, const Byte* halves, const Byte* signs) {
-  const __m256i byte_of_lane = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1,  //
-                                                2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-  const __m256i bit_of_lane = _mm256_set1_epi64x(static_cast<long long>(0x8040201008040201u));
-  for (int i = 0; i < 2; ++i) {
-    std::int32_t bits;
-    __builtin_memcpy(&bits, signs + i * 4, sizeof(bits));
-    const __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte_of_lane);
-    const __m256i negative = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit_of_lane), bit_of_lane);
-    const __m256i q = _mm256_or_si256(unpack_halves(halves + i * 16),
-                                      _mm256_and_si256(negative, _mm256_set1_epi8(-16)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * 32), q);
-  }
+TL_INLINE F32x16 load_int4(const Byte* from) {
+  const __m256i bytes = _mm256_cvtepu8_epi32(load_8_bytes(from));
+  const __m256 eight = _mm256_set1_ps(8.0f);
+  const __m256i low = _mm256_and_si256(bytes, _mm256_set1_epi32(15));
+  return {_mm256_sub_ps(_mm256_cvtepi32_ps(low), eight),
+          _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(bytes, 4)), eight)};
 }
 
 TL_INLINE __m256 low_half(F32x16 a) { return a.lo; }
@@ -392,15 +361,11 @@ TL_INLINE void store_int8(Byte* to, const F32x16& a) {
   // Adding 1.5 * 2^23 leaves the nearest integer, ties to even, in the low bits.
   for (int i = 0; i < kLanes; ++i) to[i] = static_cast<Byte>(bits_of(a.v[i] + 0x1.8p23f) & 0xffu);
 }
-TL_INLINE int half_of(const Byte* from, int value) { return from[value / 2] >> value % 2 * 4 & 15; }
-TL_INLINE void unpack_int4(Byte* to, const Byte* from) {
-  for (int i = 0; i < 64; ++i) to[i] = static_cast<Byte>(half_of(from, i) - 8);
-}
-TL_INLINE void unpack_int5(Byte* to, const Byte* halves, const Byte* signs) {
-  for (int i = 0; i < 64; ++i) {
-    const int sign = signs[i / 8] >> i % 8 & 1;
-    to[i] = static_cast<Byte>(half_of(halves, i) - 16 * sign);
-  }
+TL_INLINE F32x16 load_int4(const Byte* from) {
+  return each_lane([=](int i) {
+    const int nibble = i < 8 ? from[i] & 15 : from[i - 8] >> 4;
+    return static_cast<float>(nibble - 8);
+  });
 }
 
 #endif
@@ -492,5 +457,10 @@ struct StoredInt8 {
   static constexpr std::ptrdiff_t kBytes = 16;
   TL_INLINE static F32x16 load_vector(const Byte* from) { return load_int8(from); }
 };
+struct StoredInt4 {
+  static constexpr std::ptrdiff_t kBytes = 8;
+  TL_INLINE static F32x16 load_vector(const Byte* from) { return load_int4(from); }
+};
+
 }  // namespace
 }  // namespace tinyloop

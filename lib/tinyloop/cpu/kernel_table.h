@@ -50,14 +50,13 @@ struct AttentionBlock {
   const float* q;  // [head_dim][height], height = attention_height(queries)
   std::int64_t head_dim;
   std::int64_t value_offset;          // bytes from a tile's start to its V part
-  std::int64_t value_scale_bytes;     // bytes from there to V's values
   const unsigned char* const* tiles;  // [16]; null where no query sees any position of the tile
   const unsigned char* const*
       next_tiles;  // [16] of the block that comes next, to be prefetched; null where none
   const std::int32_t* first;  // [queries] visible positions first .. end - 1, relative to the block
   const std::int32_t* end;    // first == end: none
   float scale;
-  float* scores;    // [groups][kMostTileRows][256] working memory
+  float* scores;    // [kMostTileRows][256] working memory
   float* greatest;  // [kMostTileRows] out: greatest score m
   float* sum;       // [kMostTileRows] out: l
   float* values;    // [queries][padded head_dim] out: o; rows that see nothing are left alone
@@ -89,11 +88,28 @@ struct RotateTask {
 
 struct StoreTask {  // k and v of one head at one position into its tile
   unsigned char* tile;
-  std::int64_t value_offset, value_scale_bytes;
-  const float* k;  // [head_dim]; for int8 and int4 after hadamard
+  std::int64_t value_offset;
+  const float* k;  // [head_dim]
   const float* v;
   std::int64_t head_dim;
   std::int32_t lane;  // position % 16
+};
+
+// Reads `bytes` (a multiple of 4096), one line of each stream after another, and folds them to a
+// value that is to be used. Streams are equal parts of the whole, or, where panel_bytes is not 0,
+// of blocks of streams * panel_bytes, as the kernels read panels of weights.
+struct ReadPattern {
+  int streams;
+  int panel_bytes;
+  int ahead;  // bytes between what is read and what is fetched; 0: nothing is fetched
+  float (*read)(const unsigned char* from, std::size_t bytes);
+};
+
+// Multiply-adds on registers, in so many independent chains.
+struct PeakPattern {
+  int chains;
+  double operations;  // of one round; a multiply-add is two
+  float (*run)(std::int64_t rounds);
 };
 
 struct KernelTable {
@@ -104,8 +120,7 @@ struct KernelTable {
   int (*attention_height)(int queries);
   void (*attend[4])(const AttentionBlock& block);  // by KvMode
   void (*fold)(const AttentionFold& fold);
-  void (*store[4])(const StoreTask& task);            // by KvMode
-  void (*hadamard)(float* x, std::int64_t head_dim);  // in place, see device/kv_tile.h
+  void (*store[4])(const StoreTask& task);  // by KvMode
 
   void (*add)(float* y, const float* x, std::int64_t width);
   void (*blend)(float* y, float a, const float* x, float b, std::int64_t width);
@@ -113,12 +128,13 @@ struct KernelTable {
   void (*gated_silu)(float* out, const float* gate_up, std::int64_t width);
   void (*rotate)(const RotateTask& task);
 
-  // The machine's limits, for measurements. read_bytes folds `bytes` (a multiple of 256) to a value
-  // that is to be used; fma_peak does 192 * rounds multiply-adds on registers, int8_peak 1536 *
-  // rounds of bytes.
-  float (*read_bytes)(const unsigned char* from, std::size_t bytes);
-  float (*fma_peak)(std::int64_t rounds);
-  float (*int8_peak)(std::int64_t rounds);
+  // Ways to reach the machine's limits, for measurements; which is the fastest depends on the CPU.
+  const ReadPattern* reads;
+  int read_count;
+  const PeakPattern* float_peaks;
+  int float_peak_count;
+  const PeakPattern* int8_peaks;
+  int int8_peak_count;
 };
 
 }  // namespace tinyloop

@@ -5,6 +5,7 @@
 // (tests/layout/check_isa_object.sh watches).
 #include "tinyloop/cpu/kernel_table.h"
 #include "tinyloop/cpu/kernels_attention.h"
+#include "tinyloop/cpu/kernels_limits.h"
 #include "tinyloop/cpu/kernels_matmul.h"
 #include "tinyloop/cpu/kernels_quantised.h"
 #include "tinyloop/cpu/kernels_rows.h"
@@ -32,15 +33,17 @@ const KernelTable TL_KERNELS = {
     {attend_block<KvF32>, attend_block<KvF16>, attend_block<KvInt8>, attend_block<KvInt4>},
     fold_block,
     {store_kv_f32, store_kv_f16, store_kv_int8, store_kv_int4},
-    hadamard,
     add_rows,
     blend_rows,
     rms_norm,
     gated_silu,
     rotate_row,
-    read_bytes,
-    fma_peak,
-    int8_peak,
+    kReads,
+    static_cast<int>(sizeof(kReads) / sizeof(kReads[0])),
+    kFloatPeaks,
+    static_cast<int>(sizeof(kFloatPeaks) / sizeof(kFloatPeaks[0])),
+    kInt8Peaks,
+    static_cast<int>(sizeof(kInt8Peaks) / sizeof(kInt8Peaks[0])),
 };
 
 }  // namespace tinyloop

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on single rows: norms, activation, rotation, sums; and the measurements of the
-// machine. Private to kernels.cpp.
+// Operations on single rows: norms, activation, rotation, sums. Private to kernels.cpp.
 #pragma once
 
 #include "tinyloop/cpu/f32x16.h"
@@ -92,98 +91,6 @@ void rotate_row(const RotateTask& task) {
       rotate_pairs<1>(x, task.angles, head_dim / 2, head_dim / 2);
     }
   }
-}
-
-// As fast as reading goes (measured): four streams, fetched ahead of the hardware.
-float read_bytes(const Byte* from, std::size_t bytes) {
-  constexpr int kStreams = 4;
-  const std::size_t each = bytes / kStreams;
-  F32x16 most[kStreams];
-  for (int s = 0; s < kStreams; ++s) most[s] = broadcast(0.0f);
-  for (std::size_t at = 0; at < each; at += 64) {
-#pragma GCC unroll 4
-    for (int s = 0; s < kStreams; ++s) {
-      const Byte* line = from + static_cast<std::size_t>(s) * each + at;
-      __builtin_prefetch(line + 4096);
-      most[s] = max(most[s], load(reinterpret_cast<const float*>(line)));
-    }
-  }
-  return max_lanes(max(max(most[0], most[1]), max(most[2], most[3])));
-}
-
-// Six chains in flight hide the latency of two halves, twelve that of one register; both kinds do
-// 12 vectors a round.
-float fma_peak(std::int64_t rounds) {
-#if defined(__AVX512F__)
-  constexpr int kChains = 12;
-#else
-  constexpr int kChains = 6;
-#endif
-  F32x16 acc[kChains];
-  for (int c = 0; c < kChains; ++c) acc[c] = broadcast(static_cast<float>(c));
-  const F32x16 a = broadcast(0.999f), b = broadcast(0.001f);
-  for (std::int64_t i = 0; i < rounds * (12 / kChains); ++i) {
-#pragma GCC unroll 12
-    for (int c = 0; c < kChains; ++c) acc[c] = fma(acc[c], a, b);
-  }
-  F32x16 total = acc[0];
-  for (int c = 1; c < kChains; ++c) total = total + acc[c];
-  return sum_lanes(total);
-}
-
-// Exact dot products as of quad_dot.h at their best. AVX2: pair sums of four products are added in
-// 16 bits before they are widened.
-float int8_peak(std::int64_t rounds) {
-#if defined(__AVX512VNNI__)
-  constexpr int kChains = 12;
-  __m512i acc[kChains];
-  for (int c = 0; c < kChains; ++c) acc[c] = _mm512_set1_epi32(c);
-  const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-1);
-  for (std::int64_t i = 0; i < 2 * rounds; ++i) {
-#pragma GCC unroll 12
-    for (int c = 0; c < kChains; ++c) acc[c] = _mm512_dpbusd_epi32(acc[c], a, b);
-  }
-  __m512i total = acc[0];
-  for (int c = 1; c < kChains; ++c) total = _mm512_add_epi32(total, acc[c]);
-  return static_cast<float>(_mm512_reduce_add_epi32(total));
-#elif defined(__AVX2__)
-  constexpr int kChains = 4, kSummed = 4;
-  alignas(32) signed char weights[kChains * kSummed][32];
-  for (int i = 0; i < kChains * kSummed; ++i) {
-    for (int j = 0; j < 32; ++j) weights[i][j] = static_cast<signed char>(i + j);
-  }
-  const auto* w = reinterpret_cast<const __m256i*>(weights);
-  const __m256i one = _mm256_set1_epi8(1), ones = _mm256_set1_epi16(1);
-  __m256i x = one, acc[kChains];
-  for (int c = 0; c < kChains; ++c) acc[c] = _mm256_setzero_si256();
-  for (std::int64_t i = 0; i < 3 * rounds; ++i) {
-    x = _mm256_add_epi8(x, one);  // or the products would be the same each time
-#pragma GCC unroll 4
-    for (int c = 0; c < kChains; ++c) {
-      const __m256i* at = w + c * kSummed;
-      const __m256i low =
-          _mm256_add_epi16(_mm256_maddubs_epi16(x, at[0]), _mm256_maddubs_epi16(x, at[1]));
-      const __m256i high =
-          _mm256_add_epi16(_mm256_maddubs_epi16(x, at[2]), _mm256_maddubs_epi16(x, at[3]));
-      acc[c] = _mm256_add_epi32(acc[c], _mm256_madd_epi16(_mm256_add_epi16(low, high), ones));
-    }
-  }
-  const __m256i total =
-      _mm256_add_epi32(_mm256_add_epi32(acc[0], acc[1]), _mm256_add_epi32(acc[2], acc[3]));
-  return static_cast<float>(_mm256_extract_epi32(total, 0) ^ _mm256_extract_epi32(total, 7));
-#else
-  constexpr int kProducts = 1536;
-  signed char a[kProducts], b[kProducts];
-  for (int i = 0; i < kProducts; ++i) a[i] = b[i] = static_cast<signed char>(i);
-  std::int32_t total = 0;
-  for (std::int64_t round = 0; round < rounds; ++round) {
-    b[round % kProducts] = static_cast<signed char>(round);
-    std::int32_t sum = 0;
-    for (int i = 0; i < kProducts; ++i) sum += a[i] * b[i];
-    total ^= sum;
-  }
-  return static_cast<float>(total);
-#endif
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <string_view>
 
 namespace tinyloop {
@@ -25,6 +26,7 @@ struct LimitProbe {
   Limit limit = Limit::memory;
   double amount = 0.0;        // bytes or operations of one run, a few milliseconds' worth
   std::function<void()> run;  // on all threads of the device
+  std::string pattern;        // how it is reached: the fastest of several ways on this machine
 };
 
 }  // namespace tinyloop

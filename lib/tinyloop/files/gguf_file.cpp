@@ -92,7 +92,7 @@ class Reader {
     for (std::uint64_t i = 0; i < tensors; ++i) {
       header.tensors.push_back(read_tensor(offsets));
       if (!names.insert(header.tensors.back().name).second) {
-        fail(fmt::format("tensor {} is there twice", header.tensors.back().name));
+        fail(fmt::format("duplicate tensor {}", header.tensors.back().name));
       }
     }
     place_tensors(header, offsets);
@@ -108,7 +108,7 @@ class Reader {
 
   std::span<const std::byte> take(std::uint64_t count, std::string_view what) {
     if (count > left()) {
-      fail(fmt::format("is cut off inside {} ({} bytes of {})", what, left(), count));
+      fail(fmt::format("is truncated inside {} ({} bytes of {})", what, left(), count));
     }
     const auto taken = file_.subspan(at_, static_cast<std::size_t>(count));
     at_ += taken.size();
@@ -144,7 +144,7 @@ class Reader {
   GgufType type() {
     const auto id = number<std::uint32_t>();
     if (id > static_cast<std::uint32_t>(GgufType::f64)) {
-      fail(fmt::format("{}: a value of type {} is not known", part_, id));
+      fail(fmt::format("{}: unknown value type {}", part_, id));
     }
     return static_cast<GgufType>(id);
   }
@@ -181,12 +181,13 @@ class Reader {
     if (value.type == GgufType::list) {
       value.element = type();
       value.count = number<std::uint64_t>();
-      if (value.element == GgufType::list) fail(fmt::format("{}: is a list of lists", part_));
+      if (value.element == GgufType::list)
+        fail(fmt::format("{}: a list of lists is not supported", part_));
     }
     const std::size_t begin = at_;
     skip(value.type == GgufType::list ? value.element : value.type, value.count);
     value.bytes = file_.subspan(begin, at_ - begin);
-    if (!values.emplace(key, value).second) fail(fmt::format("{} is there twice", part_));
+    if (!values.emplace(key, value).second) fail(fmt::format("duplicate {}", part_));
   }
 
   GgufTensor read_tensor(std::vector<std::uint64_t>& offsets) {
@@ -207,7 +208,7 @@ class Reader {
     for (std::uint32_t i = 0; i < dimensions; ++i) {
       const auto size = number<std::uint64_t>();
       if (size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-        fail(fmt::format("{}: a dimension is {}, beyond what can be", part_, size));
+        fail(fmt::format("{}: a dimension is {}, which is out of range", part_, size));
       }
       tensor.shape.push_back(static_cast<std::int64_t>(size));
     }
@@ -239,7 +240,7 @@ class Reader {
           static_cast<std::uint64_t>(last ? tensor.shape[i] / row.values : tensor.shape[i]);
       fits = fits && !__builtin_mul_overflow(bytes, factor, &bytes);
     }
-    if (!fits) fail(fmt::format("tensor {}: its size is beyond what can be", tensor.name));
+    if (!fits) fail(fmt::format("tensor {}: its size is out of range", tensor.name));
     return bytes;
   }
 

@@ -11,9 +11,9 @@
 namespace tinyloop {
 
 struct JsonField {
-  std::string name;       // decoded
-  std::string_view raw;   // the name as it is written, with its quotes
-  std::string_view value; // as it is written, without blanks around it
+  std::string name;        // decoded
+  std::string_view raw;    // the name as it is written, with its quotes
+  std::string_view value;  // as it is written, without blanks around it
 };
 
 // The fields of `text`, in order; they point into it. Throws Error(usage) naming `where` and the

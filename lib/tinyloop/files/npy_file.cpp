@@ -37,12 +37,9 @@ struct TypeRow {
   NpyType type;
   std::size_t bytes;
 };
-constexpr TypeRow kTypes[] = {{"<f4", NpyType::f32, 4},
-                              {"<i4", NpyType::i32, 4},
-                              {"<i8", NpyType::i64, 8},
-                              {"<u4", NpyType::u32, 4},
-                              {"<u2", NpyType::u16, 2},
-                              {"|u1", NpyType::u8, 1}};
+constexpr TypeRow kTypes[] = {{"<f4", NpyType::f32, 4}, {"<i4", NpyType::i32, 4},
+                              {"<i8", NpyType::i64, 8}, {"<u4", NpyType::u32, 4},
+                              {"<u2", NpyType::u16, 2}, {"|u1", NpyType::u8, 1}};
 
 const TypeRow& row_of(NpyType type) {
   for (const TypeRow& row : kTypes) {

@@ -222,8 +222,7 @@ std::span<const T> TensorView::as() const {
       break;
   }
   if (!fits) {
-    throw Error(ErrorKind::data, "tensor {}: unexpected type {}", name,
-                row_of(type).name);
+    throw Error(ErrorKind::data, "tensor {}: unexpected type {}", name, row_of(type).name);
   }
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(T) != 0) {
     throw Error(ErrorKind::data, "tensor {}: its data are not aligned for {}", name,

@@ -66,7 +66,7 @@ class TensorFile {
   const TensorView* find(std::string_view name) const;  // nullptr if absent
   const TensorView& at(std::string_view name) const;    // throws Error(data) if absent
   const std::map<std::string, std::string>& metadata() const;
-  std::span<const std::byte> mapping() const;  // the whole file
+  std::span<const std::byte> mapping() const;           // the whole file
   void forget(std::span<const std::byte> bytes) const;  // as MappedFile's
 
  private:

@@ -98,8 +98,8 @@ struct TensorFileWriter::State : Layout {
 
 TensorFileWriter::TensorFileWriter(std::string path, std::vector<TensorPlan> tensors,
                                    std::map<std::string, std::string> metadata, bool shared)
-    : state_(std::make_unique<State>(
-          std::move(path), Layout(std::move(tensors), std::move(metadata)), shared)) {
+    : state_(std::make_unique<State>(std::move(path),
+                                     Layout(std::move(tensors), std::move(metadata)), shared)) {
   State& state = *state_;
   if (state.header.size() > kLongestHeader) {
     throw Error(ErrorKind::data, "{}: too many tensors for a safetensors header",

@@ -11,15 +11,13 @@
 
 namespace tinyloop {
 
-// A record of one position is: scales [groups] bf16 (not for h16), then values: h16 [hidden] f16,
+// A record of one position is: scales [groups] f32 (not for h16), then values: h16 [hidden] f16,
 // h8 [groups][32] int8, h4 [groups][16 bytes] with channel j in the low and j + 16 in the high half
-// of byte j, a half being the value + 8. Rounded up to a multiple of 4 bytes.
+// of byte j, a half being the value + 8. A multiple of 4 bytes.
 std::size_t hidden_record_bytes(StorageMode mode, std::int64_t hidden);
 
-// Encodes row [hidden] and replaces it by what decoding gives. What h8 and h4 round is the row's
-// Hadamard transform, in blocks of B channels, B being the largest power of two that divides
-// hidden; transform and rounding of a group are those of device/kv_tile.h with L = 128 and 8.
-// Decoding transforms again and multiplies by 1 / B.
+// Encodes row [hidden] and replaces it by what decoding gives: scale = largest magnitude / 127
+// (7), q = round-to-nearest-even(x * (1 / scale)), value = q * scale.
 void encode_hidden(StorageMode mode, std::span<float> row, std::span<std::byte> record);
 void decode_hidden(StorageMode mode, std::span<const std::byte> record, std::span<float> row);
 

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "tinyloop/error.h"
-#include "tinyloop/random.h"
 #include "tinyloop/prompt/prefill.h"
+#include "tinyloop/random.h"
 
 namespace tinyloop {
 namespace {

@@ -11,8 +11,8 @@
 #include "tinyloop/engine/memory_need.h"
 #include "tinyloop/error.h"
 #include "tinyloop/kv/kv_cache.h"
-#include "tinyloop/random.h"
 #include "tinyloop/prompt/prefill.h"
+#include "tinyloop/random.h"
 
 namespace tinyloop {
 namespace {

@@ -85,7 +85,8 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
     std::int64_t& max = positions[{item.loops, item.kv}];
     max = std::max(max, item.context + item.rows);
   }
-  MemoryNeed need{weight_bytes(model), 0, static_cast<std::int64_t>(array_bytes)};
+  // The memory's limit is looked for in two arrays.
+  MemoryNeed need{weight_bytes(model), 0, 2 * static_cast<std::int64_t>(array_bytes)};
   for (const auto& [setting, max] : positions) {
     need.working += working_bytes(model.config(), rows, rows, 1);
     need.cache += kv_bytes(plan_of(setting), max, rows);
@@ -107,7 +108,8 @@ SpeedBlock measure_speed(const Model& model, Ops& ops, std::vector<SpeedItem> it
   Timings timings = time_in_turn(work, limits, options, progress);
 
   for (std::size_t i = 0; i < probes.size(); ++i) {
-    block.limits.push_back({probes[i].limit, probes[i].amount, std::move(timings.limits[i])});
+    block.limits.push_back(
+        {probes[i].limit, probes[i].amount, std::move(timings.limits[i]), probes[i].pattern});
   }
   const LoopPlan one_loop = make_loop_plan(model.config(), 1, 0);
   block.weight_bytes = WorkCount(model, one_loop).all({0, 1}).weight_bytes;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct SpeedLimit {
   Limit limit = Limit::memory;
   double amount = 0.0;  // bytes or operations of one run
   Timing timing;
+  std::string pattern{};  // how it is reached
   double per_second(double ms) const { return 1000.0 * amount / ms; }
   double per_second() const { return per_second(timing.median()); }
 };

@@ -254,13 +254,12 @@ std::vector<WeightJob> plan_weights(const ModelConfig& config, const FamilyNames
     for (const SourceTensor& wanted : sources_of(names, config, tensor)) {
       const std::optional<ForeignTensor> found = find(wanted.name);
       if (!found) {
-        throw Error(ErrorKind::data, "{}: tensor {} is missing, which the configuration needs",
-                    where, wanted.name);
+        throw Error(ErrorKind::data, "{}: tensor {} is missing", where, wanted.name);
       }
       if (!std::equal(found->shape.begin(), found->shape.end(), wanted.shape.begin(),
                       wanted.shape.end())) {
         throw Error(ErrorKind::data,
-                    "{}: tensor {}: its shape is [{}], the configuration needs [{}]",
+                    "{}: tensor {}: its shape is [{}], but the configuration needs [{}]",
                     found->file->path(), wanted.name, fmt::join(found->shape, ", "),
                     fmt::join(wanted.shape, ", "));
       }
@@ -274,7 +273,7 @@ std::vector<WeightJob> plan_weights(const ModelConfig& config, const FamilyNames
 
 void refuse_extra(const MappedFile& file, std::string_view name, const ModelConfig& config) {
   throw Error(ErrorKind::data,
-              "{}: tensor {}: a model of family {} has no place for it (the configuration has {} "
+              "{}: tensor {}: a model of family {} has no such tensor (the configuration has {} "
               "layers)",
               file.path(), name, config.family, config.layers());
 }
@@ -282,7 +281,7 @@ void refuse_extra(const MappedFile& file, std::string_view name, const ModelConf
 void refuse_to_replace(const std::string& out, const std::string& source) {
   std::error_code ignored;
   if (std::filesystem::equivalent(out, source, ignored)) {
-    throw Error(ErrorKind::usage, "{}: the output is one of the files to convert", out);
+    throw Error(ErrorKind::usage, "{}: the output is also an input", out);
   }
 }
 

@@ -81,7 +81,7 @@ class Keys {
   std::int32_t count(std::string_view key) const {
     const std::int64_t value = integer(key);
     if (value < 0 || value > std::numeric_limits<std::int32_t>::max()) {
-      refuse(key, "which cannot be");
+      refuse(key, "which is out of range");
     }
     return static_cast<std::int32_t>(value);
   }
@@ -213,7 +213,7 @@ const GgufFamily& gguf_family_of(const GgufMetadata& metadata) {
   for (const GgufFamily& family : kFamilies) {
     if (family.architecture == name) return family;
   }
-  metadata.refuse("general.architecture", fmt::format("which is not known; known are {}",
+  metadata.refuse("general.architecture", fmt::format("which is unknown; known are {}",
                                                       fmt::join(known_architectures(), ", ")));
 }
 

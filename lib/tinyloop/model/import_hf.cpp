@@ -40,7 +40,8 @@ void add_end_ids(const HfJson& json, ModelConfig& config) {
 Source open_source(const std::string& folder, const std::optional<LoopedRange>& looped) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(folder, ignored) && std::filesystem::exists(folder, ignored)) {
-    throw Error(ErrorKind::io, "{}: is not a folder with config.json and the weights", folder);
+    throw Error(ErrorKind::io,
+                "{}: is neither a folder with config.json and the weights nor a GGUF file", folder);
   }
   const HfJson json = HfJson::read(folder + "/config.json");
   // Before the weights, which a family that is not known may keep in another form.

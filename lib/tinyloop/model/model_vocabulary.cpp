@@ -10,9 +10,11 @@ namespace tinyloop {
 Vocabulary load_vocabulary(const std::string& model_path) {
   const Model model = Model::open(model_path);
   if (model.vocabulary().empty()) {
-    throw Error(ErrorKind::data,
-                "{}: has no vocabulary; tl-convert stores one if the folder has a tokenizer.json",
-                model_path);
+    throw Error(
+        ErrorKind::data,
+        "{}: has no vocabulary; tl-convert stores one if a folder has a tokenizer.json or a "
+        "GGUF file has one",
+        model_path);
   }
   return Vocabulary::parse(model.vocabulary(), model_path);
 }

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "tinyloop/kv/cache_identity.h"
+#include "tinyloop/kv/snapshot.h"
 #include "tinyloop/pool/folder.h"
 #include "tinyloop/pool/uses.h"
-#include "tinyloop/kv/snapshot.h"
 
 namespace tinyloop {
 

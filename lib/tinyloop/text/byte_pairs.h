@@ -39,10 +39,10 @@ class BytePairs {
   void merge_all();
 
   const Vocabulary& vocabulary_;
-  std::array<TokenId, 256> byte_ids_{};      // of a letter of one byte; -1: none
-  std::array<TokenId, 256> fallback_ids_{};  // of <0x00> to <0xFF>; -1: none
-  PairTable letter_ids_;                     // of other letters, by code point
-  PairTable merges_;                         // two ids to rank and result
+  std::array<TokenId, 256> byte_ids_{};                  // of a letter of one byte; -1: none
+  std::array<TokenId, 256> fallback_ids_{};              // of <0x00> to <0xFF>; -1: none
+  PairTable letter_ids_;                                 // of other letters, by code point
+  PairTable merges_;                                     // two ids to rank and result
   std::unordered_map<std::string_view, TokenId> whole_;  // ignore_merges only
   std::vector<Symbol> symbols_;
   std::vector<Candidate> candidates_;  // a heap

@@ -46,8 +46,7 @@ Detokenizer::Detokenizer(const Vocabulary& vocabulary, DetokenizerOptions option
           break;
         case DecoderKind::metaspace:
           text.bytes = replaced(text.bytes, step.pattern, " ");
-          text.first_bytes =
-              replaced(text.first_bytes, step.pattern, step.drop_first ? "" : " ");
+          text.first_bytes = replaced(text.first_bytes, step.pattern, step.drop_first ? "" : " ");
           break;
         case DecoderKind::strip:
           strip_ = step.pattern;

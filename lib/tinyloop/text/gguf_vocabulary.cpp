@@ -149,7 +149,7 @@ class Reader {
       fail(kTokens, fmt::format("token {} is empty", id));
     }
     if (!ids_.emplace(text, id).second) {
-      fail(kTokens, fmt::format("\"{}\" is there twice", excerpt(text)));
+      fail(kTokens, fmt::format("duplicate token \"{}\"", excerpt(text)));
     }
     VocabularyToken& token = vocabulary_.tokens[place];
     token.text = text;

@@ -27,9 +27,10 @@ struct CodeRange {
 // What came after Unicode 9 and is decomposed or moved since: Hugging Face's tokenizers go by the
 // tables of that version, in which these are characters of which nothing is known.
 constexpr CodeRange kUnknown[] = {
-    {0x7fd, 0x7fd}, {0x897, 0x89f}, {0x8ca, 0x8d3}, {0x9fe, 0x9fe}, {0xc3c, 0xc3c}, {0xd3b, 0xd3c},
-    {0xeba, 0xeba}, {0x1715, 0x1715}, {0x1abf, 0x1ace}, {0x1df6, 0x1dfa}, {0x32ff, 0x32ff},
-    {0xa7f2, 0xa7f4}, {0xa82c, 0xa82c}, {0xab69, 0xab69}, {0x105c9, 0x105c9}, {0x105e4, 0x105e4},
+    {0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},
+    {0xc3c, 0xc3c},     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},
+    {0x1abf, 0x1ace},   {0x1df6, 0x1dfa},   {0x32ff, 0x32ff},   {0xa7f2, 0xa7f4},
+    {0xa82c, 0xa82c},   {0xab69, 0xab69},   {0x105c9, 0x105c9}, {0x105e4, 0x105e4},
     {0x10781, 0x10785}, {0x10787, 0x107b0}, {0x107b2, 0x107ba}, {0x10d24, 0x10d27},
     {0x10d69, 0x10d6d}, {0x10eab, 0x10eac}, {0x10efd, 0x10eff}, {0x10f46, 0x10f50},
     {0x10f82, 0x10f85}, {0x11070, 0x11070}, {0x1133b, 0x1133b}, {0x11383, 0x11383},
@@ -61,9 +62,8 @@ using Codes = std::vector<utf8proc_int32_t>;
 void append_decomposed(Codes& codes, utf8proc_int32_t code, utf8proc_option_t options) {
   std::array<utf8proc_int32_t, 32> parts{};
   int boundary = 0;
-  const utf8proc_ssize_t count =
-      utf8proc_decompose_char(code, parts.data(), static_cast<utf8proc_ssize_t>(parts.size()),
-                              options, &boundary);
+  const utf8proc_ssize_t count = utf8proc_decompose_char(
+      code, parts.data(), static_cast<utf8proc_ssize_t>(parts.size()), options, &boundary);
   if (count < 0 || count > static_cast<utf8proc_ssize_t>(parts.size())) {
     throw Error(ErrorKind::data, "normalisation of U+{:04X}: {}", code, utf8proc_errmsg(count));
   }

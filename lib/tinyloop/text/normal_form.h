@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unicode's normalisation forms, as of Unicode 9: what Hugging Face's tokenizers go by. Time grows with the text, whatever marks it piles up.
+// Unicode's normalisation forms, as of Unicode 9: what Hugging Face's tokenizers go by. Time grows
+// with the text, whatever marks it piles up.
 #pragma once
 
 #include <string>

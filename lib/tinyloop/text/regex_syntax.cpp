@@ -187,8 +187,8 @@ class Translator {
     const bool category =
         std::find(kCategories.begin(), kCategories.end(), name) != kCategories.end();
     const bool letters = name.size() > 2 && std::all_of(name.begin(), name.end(), [](char l) {
-      return (l >= 'a' && l <= 'z') || (l >= 'A' && l <= 'Z') || l == '_';
-    });
+                           return (l >= 'a' && l <= 'z') || (l >= 'A' && l <= 'Z') || l == '_';
+                         });
     if (!category && !letters) unsupported(fmt::format("\\p{{{}}}", name));
     put(members(name, !category), negated, in_class, fmt::format("\\P{{{}}}", name));
   }

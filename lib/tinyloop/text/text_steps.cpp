@@ -166,9 +166,9 @@ void PreTokenizer::cut(Piece piece, SplitBehavior behavior, bool invert) {
     }
   }
   const auto is_empty = [](const Piece& p) { return p.begin == p.end; };
-  next_.erase(std::remove_if(next_.begin() + static_cast<std::ptrdiff_t>(first), next_.end(),
-                             is_empty),
-              next_.end());
+  next_.erase(
+      std::remove_if(next_.begin() + static_cast<std::ptrdiff_t>(first), next_.end(), is_empty),
+      next_.end());
 }
 
 void PreTokenizer::replace_spaces(const Step& step, bool at_start, bool glued) {
@@ -178,9 +178,8 @@ void PreTokenizer::replace_spaces(const Step& step, bool at_start, bool glued) {
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const std::string_view old = text_.substr(pieces_[i].begin, pieces_[i].end - pieces_[i].begin);
     const auto begin = static_cast<std::uint32_t>(made.size());
-    const bool wanted =
-        step.step.prepend == PrependScheme::always ||
-        (step.step.prepend == PrependScheme::first && at_start && i == 0);
+    const bool wanted = step.step.prepend == PrependScheme::always ||
+                        (step.step.prepend == PrependScheme::first && at_start && i == 0);
     const bool there = old.starts_with(' ') || old.starts_with(mark);
     if (wanted && !there && !(glued && i == 0)) made += mark;
     for (const char c : old) {

@@ -72,8 +72,8 @@ class Reader {
     if (place >= vocabulary_.tokens.size()) {
       // A small file must not ask for much memory.
       if (place > kMaxWithout + 4 * ids_.size() + 4 * expected_) {
-        node.refuse(fmt::format("id {} of \"{}\" leaves too many ids without a token", id,
-                                excerpt(text)));
+        node.refuse(
+            fmt::format("id {} of \"{}\" leaves too many ids without a token", id, excerpt(text)));
       }
       vocabulary_.tokens.resize(place + 1);
       taken_.resize(place + 1, false);

@@ -298,9 +298,9 @@ void Vocabulary::check(std::string_view where) const {
     if (!holds) fail(cause);
   };
   need(!tokens.empty(), "it has no tokens");
-  for (const auto& [id, what] : {std::pair{unknown, "the unknown token"},
-                                 std::pair{bos, "the first token of a sequence"},
-                                 std::pair{eos, "the last token of a sequence"}}) {
+  for (const auto& [id, what] :
+       {std::pair{unknown, "the unknown token"}, std::pair{bos, "the first token of a sequence"},
+        std::pair{eos, "the last token of a sequence"}}) {
     if (id) need_id(*id, what);
   }
   for (const std::vector<TokenId>* ids : {&before, &after}) {

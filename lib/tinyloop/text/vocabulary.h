@@ -29,10 +29,10 @@ struct VocabularyToken {
 struct AddedToken {
   TokenId id = 0;
   std::string text;
-  bool special = false;                  // not text: the model's control marks
-  bool lstrip = false, rstrip = false;   // includes the spaces before or after it
-  bool single_word = false;              // only if no letter is next to it
-  bool normalized = false;               // looked for in the normalised text
+  bool special = false;                 // not text: the model's control marks
+  bool lstrip = false, rstrip = false;  // includes the spaces before or after it
+  bool single_word = false;             // only if no letter is next to it
+  bool normalized = false;              // looked for in the normalised text
   // Special, or looks like a mark of a chat template ("<|...|>"): text may name it only where it is
   // told to be no plain text.
   bool is_control() const;
@@ -74,7 +74,14 @@ struct PreTokenizerStep {
   bool split = true;  // metaspace
 };
 
-enum class DecoderKind : std::uint8_t { byte_level, replace, byte_fallback, fuse, strip, metaspace };
+enum class DecoderKind : std::uint8_t {
+  byte_level,
+  replace,
+  byte_fallback,
+  fuse,
+  strip,
+  metaspace
+};
 struct DecoderStep {
   DecoderKind kind = DecoderKind::byte_level;
   std::string pattern;      // replace; strip: one character; metaspace: the replacement
