@@ -4,16 +4,20 @@
 // are positions, so that the kernels for weights serve attention too. Who owns tiles is
 // kv/kv_cache.
 //
-//   tile = K part, V part; position p sits in tile p / 16 at lane p % 16; hp = head_dim rounded up
-//   to 16 f32 f16   K [head_dim][16]            V [hp/16][16 positions][16] int8      K scales [16]
-//   f32, K [head_dim][16] int8;        V scales [16] f32, V [hp/16][16][16] int8 int4      as int8
-//   with two values a byte: K [head_dim][8 bytes], byte j holds positions j (low nibble) and j+8
-//   (high);
-//             V [hp/16][16][8 bytes], byte j holds channels j and j+8 of the panel; a nibble is the
-//             value + 8
-//   int8: scale = greatest magnitude / 127, q = round-to-nearest-even(x * (1 / scale)), value = q *
-//   scale; int4 the same with 7. A vector of zeros has scale 0 and q 0, and so has one so small
-//   that 1 / scale would be infinite.
+// tile = K part, V part; position p sits in tile p / 16 at lane p % 16; hp = head_dim rounded up to
+// 16.
+//
+//   f32 f16  K [head_dim][16 positions]; V [hp / 16][16 positions][16 channels]
+//   int8     K scales [16] f32, K [head_dim][16] int8;
+//            V scales [16] f32, V [hp / 16][16][16] int8
+//   int4     as int8 with two values a byte:
+//            K [head_dim][8 bytes], byte j holds positions j (low half) and j + 8 (high half);
+//            V [hp / 16][16][8 bytes], byte j holds channels j and j + 8 of the panel; a half is
+//            the value + 8
+//
+// int8: scale = greatest magnitude / 127, q = round-to-nearest-even(x * (1 / scale)), value = q *
+// scale; int4 the same with 7. A vector of zeros has scale 0 and q 0, and so has one so small that
+// 1 / scale would be infinite.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +28,8 @@ namespace tinyloop {
 
 enum class KvMode { f32, f16, int8, int4 };
 
-inline constexpr std::int64_t kTile = 16;  // positions of one tile
-inline constexpr std::int64_t kBlock =
-    256;  // positions of one softmax block, at absolute multiples of 256
+inline constexpr std::int64_t kTile = 16;    // positions of one tile
+inline constexpr std::int64_t kBlock = 256;  // of one softmax block, at absolute multiples of 256
 
 std::string_view name_of(KvMode mode);
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tinyloop/error.h"
-#include "tinyloop/files/json_text.h"
+#include "tinyloop/files/json_object.h"
 #include "tinyloop/files/temporary_file.h"
 #include "tinyloop/files/text_file.h"
 
@@ -20,12 +20,18 @@ constexpr std::int64_t kMaxBytes = 65536;  // far more than one has
 }  // namespace
 
 std::string SpeculationProfile::json() const {
-  return fmt::format(
-      "{{\"format\":{},\"fingerprint\":{},\"machine\":{},\"loops\":{},\"kv\":{},\"date\":{},"
-      "\"verdict\":{},\"schedule\":{},\"speedup\":{},\"threshold\":{}}}\n",
-      json_string(kFormat), json_string(fingerprint), json_string(machine), loops, json_string(kv),
-      json_string(date), json_string(speculate ? "speculate" : "plain"),
-      json_string(speculation.name()), json_number(speedup), json_number(threshold));
+  JsonObject object;
+  object.add("format", kFormat)
+      .add("fingerprint", fingerprint)
+      .add("machine", machine)
+      .add("loops", loops)
+      .add("kv", kv)
+      .add("date", date)
+      .add("verdict", speculate ? "speculate" : "plain")
+      .add("schedule", speculation.name())
+      .add("speedup", speedup)
+      .add("threshold", threshold);
+  return object.line();
 }
 
 SpeculationProfile SpeculationProfile::read(const std::string& path) {

@@ -4,9 +4,9 @@
 //
 //   y[T][n] = x[T][k] * W[n][k]^T          panels = ceil(n / 16), rows beyond n are zero
 //   f32 f16 bf16   data [panels][k][16]
-//   q8             data [panels][groups][8][16][4] int8: lane j of quad i holds W[16p+j][32g+4i ..
-//   +3]
-//                  scales [panels][groups][16] f16;  W = q * scale, q in -127..127
+//   q8             data [panels][groups][8][16][4] int8: lane j of quad i holds
+//                  W[16p+j][32g+4i .. +3]; scales [panels][groups][16] f16;  W = q * scale, q in
+//                  -127..127
 //   q4             data [panels][groups][4][64] bytes: byte 4j + e of quad i is for W[16p+j],
 //                  the low nibble for k = 32g + 4i + e, the high one for k = 32g + 16 + 4i + e;
 //                  scales as q8, of either sign;
