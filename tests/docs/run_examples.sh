@@ -16,6 +16,7 @@ ln -s "$demo" demo.tinyloop
 ln -s "$models/ouro-hf" Ouro-1.4B
 ln -s "$models/llama-hf" Llama-3.2-1B
 ln -s "$texts/byte_level.json" tokenizer.json
+seq -s ' ' 1 60 >text.ids
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$(dirname "$texts")/cli python3 - "$models/qwen3-hf" <<'END'
 import sys, gguf
 open('Qwen3-0.6B.gguf', 'wb').write(gguf.gguf(*gguf.from_hf(*gguf.plain(*gguf.hf_folder(sys.argv[1])))))

@@ -10,6 +10,7 @@ trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder/tree/build/demo" "$folder/tree/scripts/demo" && cd "$folder/tree"
 ln -s "$tools" build/demo/tools
 ln -s "$demo" scripts/demo/demo.tinyloop
+ln -s "$(dirname "$readme")/scripts/demo/tokenizer.json" scripts/demo/tokenizer.json
 unset TL_POOL TL_BACKEND TL_THREADS TL_CPU_ISA TINYLOOP_KV_INT8 TINYLOOP_KV_INT4 TINYLOOP_KV_H_MODE
 
 awk -v out="$folder/block" '
