@@ -70,9 +70,34 @@ done
 # What is rounded again is told, in one line; what is not rounded again is not.
 ends 0 tl-convert every.gguf got.keep
 [ "$(wc -l <err)" -eq 1 ] || fail 'not one warning'
-holds err 'tl-convert: warning: every.gguf: 8 of 10 matrices were rounded to Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K and are rounded again to q8; --dtype f16'
+holds err 'tl-convert: warning: every.gguf: 6 of 10 matrices were rounded to Q2_K, Q3_K, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K and are rounded again to q8; --dtype f16'
 ends 0 tl-convert --dtype f16 every.gguf got.f16
 [ ! -s err ] || fail 'a warning for f16'
+
+# Q4_0 and Q4_1 become q4_1 with their bytes as they are; the minimum of Q4_0 is -8 scales.
+python3 - <<'END'
+import json, struct, gguf
+_, (metadata, tensors) = gguf.every_type(1)
+blob = open('got.keep', 'rb').read()
+size = int.from_bytes(blob[:8], 'little')
+header = json.loads(blob[8:8 + size])
+def bytes_of(name):
+    first, last = header[name]['data_offsets']
+    return blob[8 + size + first:8 + size + last]
+for name, source, kind in (('layers.0.out', 'blk.0.attn_output', 'Q4_0'), ('layers.0.down', 'blk.0.ffn_down', 'Q4_1')):
+    found, (n, k), blocks = tensors[source + '.weight']
+    assert found == kind, found
+    data, scales, head = bytes_of(name), bytes_of(name + '.scales'), 2 if kind == 'Q4_0' else 4
+    for row in range(n):
+        for group in range(k // 32):
+            block = blocks[(row * k // 32 + group) * (head + 16):][:head + 16]
+            at = row // 16 * (k // 32) + group
+            scale, minimum = (struct.unpack_from('<e', scales, 2 * ((2 * at + part) * 16 + row % 16))[0] for part in (0, 1))
+            wanted = struct.unpack_from('<e' if kind == 'Q4_0' else '<ee', block)
+            assert (scale, minimum) == (wanted if kind == 'Q4_1' else (wanted[0], -8 * wanted[0])), (name, row, group)
+            stored = b''.join(data[((4 * at + quad) * 16 + row % 16) * 4:][:4] for quad in range(4))
+            assert stored == block[head:], (name, row, group)
+END
 
 # Q8_0 becomes q8 with its bytes as they are, scales and integers, whatever the greatest integer is.
 python3 - <<'END'

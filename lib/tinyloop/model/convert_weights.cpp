@@ -30,13 +30,12 @@ WeightType kept_type(BlockType type) {
       return WeightType::f16;
     case BlockType::bf16:
       return WeightType::bf16;
+    case BlockType::q4_0:
+    case BlockType::q4_1:
+      return WeightType::q4_1;
     default:
       return WeightType::q8;
   }
-}
-
-bool is_same(BlockType type, WeightType stored) {
-  return kept_type(type) == stored && (!is_blocked(type) || type == BlockType::q8_0);
 }
 
 // Where a row of ours is in a tensor whose heads have the two halves' rows in pairs; 0: as it is.
@@ -94,6 +93,12 @@ struct ErrorSum {
   std::int64_t elements = 0;
 };
 
+// A row in the foreign form.
+struct StoredRow {
+  BlockType type = BlockType::f32;
+  std::span<const std::byte> bytes;
+};
+
 class Converter {
  public:
   Converter(ModelWriter& writer, const ImportOptions& options, std::int64_t total)
@@ -138,7 +143,7 @@ class Converter {
     std::size_t fresh = 0;          // bytes read since the last forget
     for (std::int64_t panel = 0; panel < panels_of(job.tensor.n); ++panel) {
       std::fill(rows_.begin(), rows_.end(), 0.0f);
-      std::array<std::span<const std::byte>, kPanel> as_it_is;  // rows that are not to be rounded
+      std::array<StoredRow, kPanel> as_it_is;  // rows that are not to be rounded
       std::size_t lane = 0;
       for (; lane < static_cast<std::size_t>(kPanel) && part < job.parts.size(); ++lane) {
         const auto& [source, paired_head] = job.parts[part];
@@ -149,7 +154,9 @@ class Converter {
         const std::span<float> values = std::span(rows_).subspan(lane * k, k);
         read_blocks(source.type, stored, values);
         check_values(source, job.stored, values, static_cast<std::int64_t>(there * k));
-        if (is_same(source.type, job.stored) && is_quantised(job.stored)) as_it_is[lane] = stored;
+        if (is_same(source.type, job.stored) && is_quantised(job.stored)) {
+          as_it_is[lane] = {source.type, stored};
+        }
         ++row;
         fresh += bytes;
         done_ += static_cast<std::int64_t>(bytes);
@@ -169,9 +176,8 @@ class Converter {
   }
 
   // Rounds the panel's rows but for those that are there in our form already.
-  ModelWriter::Panel append(const WeightJob& job,
-                            std::span<const std::span<const std::byte>> as_it_is) {
-    const auto given = [](std::span<const std::byte> row) { return !row.empty(); };
+  ModelWriter::Panel append(const WeightJob& job, std::span<const StoredRow> as_it_is) {
+    const auto given = [](const StoredRow& row) { return !row.bytes.empty(); };
     if (std::none_of(as_it_is.begin(), as_it_is.end(), given)) {
       const auto weights = options_.input_weights.find(job.tensor.name);
       if (weights == options_.input_weights.end()) return writer_.append_panel(rows_);
@@ -183,12 +189,17 @@ class Converter {
     pack_panel(job.stored, k, rows_, data_, scales_);
     for (std::size_t lane = 0; lane < as_it_is.size(); ++lane) {
       if (!given(as_it_is[lane])) continue;
-      if (!place_q8_0(as_it_is[lane], k, static_cast<std::int64_t>(lane), data_, scales_)) {
-        throw Error(
-            ErrorKind::data,
-            "{}: a tensor for {} has the value -128, which q8 does not; --dtype f16 takes it",
-            job.parts.front().tensor.file->path(), job.tensor.name);
+      const auto& [type, bytes] = as_it_is[lane];
+      const auto place = static_cast<std::int64_t>(lane);
+      const bool is_q8 = type == BlockType::q8_0;
+      if (is_q8 ? place_q8_0(bytes, k, place, data_, scales_)
+                : place_q4(type, bytes, k, place, data_, scales_)) {
+        continue;
       }
+      throw Error(
+          ErrorKind::data, "{}: a tensor for {} has {}; --dtype f16 takes it",
+          job.parts.front().tensor.file->path(), job.tensor.name,
+          is_q8 ? "the value -128, which q8 does not" : "a scale that is too large for q4_1");
     }
     return writer_.append_packed(data_, scales_);
   }
@@ -243,6 +254,11 @@ void choose_type(WeightJob& job, const std::optional<WeightType>& type) {
 }
 
 }  // namespace
+
+bool is_same(BlockType type, WeightType stored) {
+  const bool placed = type == BlockType::q8_0 || type == BlockType::q4_0 || type == BlockType::q4_1;
+  return kept_type(type) == stored && (!is_blocked(type) || placed);
+}
 
 std::vector<WeightJob> plan_weights(const ModelConfig& config, const FamilyNames& names,
                                     const std::optional<WeightType>& type, std::string_view where,

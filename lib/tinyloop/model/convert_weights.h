@@ -88,6 +88,9 @@ std::vector<WeightJob> plan_weights(const ModelConfig& config, const FamilyNames
 // Throws Error(usage) if the output is one of the files that are read.
 void refuse_to_replace(const std::string& out, const std::string& source);
 
+// Whether a tensor of this type is stored without rounding anything.
+bool is_same(BlockType type, WeightType stored);
+
 // Converts all tensors of the configuration, in the order of model_tensors(), to the file OUT,
 // which appears complete or not at all; fills all of the report but its warnings. Values that are
 // not finite or overflow the type throw Error(data) naming the tensor and the file.

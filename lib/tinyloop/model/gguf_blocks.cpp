@@ -206,4 +206,31 @@ bool place_q8_0(std::span<const std::byte> row, std::int64_t k, std::int64_t lan
   return fits;
 }
 
+bool place_q4(BlockType type, std::span<const std::byte> row, std::int64_t k, std::int64_t lane,
+              std::span<std::byte> data, std::span<std::byte> scales) {
+  const bool has_minimum = type == BlockType::q4_1;
+  const std::size_t head = has_minimum ? 4 : 2, size = head + 16;
+  assert(k % kGroup == 0 && row.size() == static_cast<std::size_t>(k / kGroup) * size);
+  bool fits = true;
+  for (std::int64_t group = 0; group < k / kGroup; ++group) {
+    const std::byte* block = row.data() + static_cast<std::size_t>(group) * size;
+    std::uint16_t scale = 0, minimum = 0;
+    std::memcpy(&scale, block, 2);
+    if (has_minimum) {
+      std::memcpy(&minimum, block + 2, 2);
+    } else {
+      const float wanted = -8.0f * half_to_float(scale);
+      minimum = float_to_half(wanted);
+      fits = fits && half_to_float(minimum) == wanted;
+    }
+    std::memcpy(scales.data() + (group * 2 * kPanel + lane) * 2, &scale, 2);
+    std::memcpy(scales.data() + ((group * 2 + 1) * kPanel + lane) * 2, &minimum, 2);
+    for (std::int64_t quad = 0; quad < 4; ++quad) {
+      std::memcpy(data.data() + ((group * 4 + quad) * kPanel + lane) * 4,
+                  block + head + static_cast<std::size_t>(quad) * 4, 4);
+    }
+  }
+  return fits;
+}
+
 }  // namespace tinyloop

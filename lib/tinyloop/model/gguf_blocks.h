@@ -19,11 +19,16 @@ bool is_blocked(BlockType type);
 // value is computed in float as the format says: scale times integer, then minus or plus a minimum.
 void read_blocks(BlockType type, std::span<const std::byte> bytes, std::span<float> out);
 
-// The bit-for-bit way of one row: Q8_0 has q8's groups of 32, integers and f16 scales, so its bytes
-// go to the lane of a panel (packed_matrix.h) as they are. `data` and `scales` are one panel of q8
-// with k inputs. Returns false, with nothing meaningful written, where a value is -128, which q8
-// does not have.
+// The bit-for-bit way of one row, whose bytes go to the lane of a panel (packed_matrix.h) as they
+// are. `data` and `scales` are one panel with k inputs.
+//
+// Q8_0 to q8: both have groups of 32 integers and an f16 scale. Returns false, with nothing
+// meaningful written, where a value is -128, which q8 does not have.
 bool place_q8_0(std::span<const std::byte> row, std::int64_t k, std::int64_t lane,
                 std::span<std::byte> data, std::span<std::byte> scales);
+// Q4_1, or Q4_0, whose minimum is -8 scales, to q4_1. Returns false, likewise, where that minimum
+// is not an f16.
+bool place_q4(BlockType type, std::span<const std::byte> row, std::int64_t k, std::int64_t lane,
+              std::span<std::byte> data, std::span<std::byte> scales);
 
 }  // namespace tinyloop

@@ -84,8 +84,7 @@ std::string rounded_twice(const std::string& path, const std::vector<WeightJob>&
     stored = job.stored;
     for (const WeightJob::Part& part : job.parts) {
       const BlockType type = part.tensor.type;
-      const bool kept = type == BlockType::q8_0 && job.stored == WeightType::q8;
-      if (is_blocked(type) && !kept) types.emplace(name_of(type));
+      if (is_blocked(type) && !is_same(type, job.stored)) types.emplace(name_of(type));
     }
   }
   if (count == 0) return {};
