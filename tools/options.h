@@ -23,7 +23,7 @@
 #include "tinyloop/pool/prefix_pool.h"
 #include "tinyloop/sampling/sampler.h"
 #include "tinyloop/sampling/stop.h"
-#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/decode.h"
 
 namespace tinyloop::cli {
 

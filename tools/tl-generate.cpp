@@ -22,7 +22,7 @@
 #include "tinyloop/pool/prefix_pool.h"
 #include "tinyloop/prompt/prompt.h"
 #include "tinyloop/prompt/registration.h"
-#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/decode.h"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/pool/prefix_pool.h"
 #include "tinyloop/prompt/registration.h"
-#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/decode.h"
 
 namespace tinyloop {
 

@@ -16,7 +16,7 @@
 #include "tiny_models.h"
 #include "tinyloop/error.h"
 #include "tinyloop/model/import_hf.h"
-#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/decode.h"
 #include "tinyloop/schedule/live_rows.h"
 
 namespace tinyloop {

@@ -11,7 +11,7 @@
 #include "tiny_models.h"
 #include "tinyloop/error.h"
 #include "tinyloop/prompt/registration.h"
-#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/decode.h"
 
 namespace tinyloop {
 namespace {

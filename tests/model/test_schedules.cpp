@@ -17,7 +17,7 @@
 #include "tinyloop/error.h"
 #include "tinyloop/measure/speculation_bench.h"
 #include "tinyloop/prompt/prefill.h"
-#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/decode.h"
 
 namespace tinyloop {
 namespace {

@@ -10,6 +10,7 @@
 #include "tinyloop/error.h"
 #include "tinyloop/measure/score.h"
 #include "tinyloop/prompt/prompt.h"
+#include "tinyloop/schedule/decode.h"
 
 namespace tinyloop {
 namespace {

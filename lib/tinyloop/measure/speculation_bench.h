@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/speculation.h"
 
 namespace tinyloop {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/speculation.h"
 
 namespace tinyloop {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "tinyloop/schedule/answer_stream.h"
-#include "tinyloop/schedule/generate.h"
 #include "tinyloop/schedule/live_rows.h"
+#include "tinyloop/schedule/speculation.h"
 
 namespace tinyloop {
 

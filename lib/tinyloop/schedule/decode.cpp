@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain decoding: pick, enter, pass, leave for one row at a time.
+// Plain decoding: pick, enter, pass, leave for one row at a time. Others by name.
 #include "tinyloop/schedule/decode.h"
+
+#include <utility>
 
 #include "tinyloop/schedule/answer_stream.h"
 #include "tinyloop/schedule/live_rows.h"
@@ -25,6 +27,20 @@ Answer decode(Forward& forward, Prompt&& prompt, const Sampler& sampler,
     rows.leave_on_device(row);
     cache.commit(position + 1);
     rows.confirm(row);
+  }
+}
+
+Answer generate(Forward& forward, Prompt&& prompt, const Sampler& sampler,
+                const DecodeRequest& request, const Speculation& speculation) {
+  switch (speculation.kind) {
+    case Speculation::Kind::block:
+      return speculate_block(forward, std::move(prompt), sampler, request, speculation);
+    case Speculation::Kind::tree:
+      return speculate_tree(forward, std::move(prompt), sampler, request, speculation);
+    case Speculation::Kind::wavefront:
+      return speculate_wavefront(forward, std::move(prompt), sampler, request, speculation);
+    default:
+      return decode(forward, std::move(prompt), sampler, request);
   }
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain decoding of one sequence: the newest position from loop 0 to the last, one token at a time.
-// Every other schedule is tested against this one by equality.
+// Plain decoding of one sequence: the newest position from loop 0 to the last, one token at a time;
+// every other schedule is tested against it by equality. And the call that takes any of them.
 #pragma once
 
 #include "tinyloop/engine/forward.h"
 #include "tinyloop/prompt/prompt.h"
 #include "tinyloop/sampling/sampler.h"
 #include "tinyloop/schedule/request.h"
+#include "tinyloop/schedule/speculation.h"
 
 namespace tinyloop {
 
@@ -17,5 +18,9 @@ namespace tinyloop {
 // finite.
 Answer decode(Forward& forward, Prompt&& prompt, const Sampler& sampler,
               const DecodeRequest& request);
+
+// The same by a speculation, or plainly.
+Answer generate(Forward& forward, Prompt&& prompt, const Sampler& sampler,
+                const DecodeRequest& request, const Speculation& speculation);
 
 }  // namespace tinyloop

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "tinyloop/schedule/answer_stream.h"
-#include "tinyloop/schedule/generate.h"
 #include "tinyloop/schedule/live_rows.h"
+#include "tinyloop/schedule/speculation.h"
 
 namespace tinyloop {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of schedules, what they need and what excludes them.
-#include "tinyloop/schedule/generate.h"
+#include "tinyloop/schedule/speculation.h"
 
 #include <fmt/format.h>
 
@@ -177,20 +177,6 @@ void check(const Speculation& speculation, const ModelConfig& config, const Loop
     throw Error(ErrorKind::usage,
                 "`speculative` and `exit` kl exclude each other on a model with coda layers: the "
                 "rule runs the coda after every loop, but the coda needs finished earlier tokens");
-  }
-}
-
-Answer generate(Forward& forward, Prompt&& prompt, const Sampler& sampler,
-                const DecodeRequest& request, const Speculation& speculation) {
-  switch (speculation.kind) {
-    case Speculation::Kind::block:
-      return speculate_block(forward, std::move(prompt), sampler, request, speculation);
-    case Speculation::Kind::tree:
-      return speculate_tree(forward, std::move(prompt), sampler, request, speculation);
-    case Speculation::Kind::wavefront:
-      return speculate_wavefront(forward, std::move(prompt), sampler, request, speculation);
-    default:
-      return decode(forward, std::move(prompt), sampler, request);
   }
 }
 

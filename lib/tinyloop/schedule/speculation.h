@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedules that continue one sequence, by name, behind one call. All give the same answer;
-// they differ in which rows share a pass.
+// The ways to speculate on one sequence, by name. All give the answer of plain decoding; they
+// differ in which rows share a pass. What chooses among them is decode.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "tinyloop/schedule/decode.h"
+#include "tinyloop/prompt/prompt.h"
+#include "tinyloop/sampling/sampler.h"
+#include "tinyloop/schedule/request.h"
 
 namespace tinyloop {
 
@@ -39,11 +41,8 @@ struct Speculation {
 void check(const Speculation& speculation, const ModelConfig& config, const LoopPlan& plan,
            const ExitRule& exit, std::int32_t shared_planes);
 
-// decode(), by the given schedule.
-Answer generate(Forward& forward, Prompt&& prompt, const Sampler& sampler,
-                const DecodeRequest& request, const Speculation& speculation);
-
-// The single ones; with a tree the prompt's cache may afterwards hold a branch of itself.
+// As decode(), by a schedule each; with a tree the prompt's cache may afterwards hold a branch of
+// itself.
 Answer speculate_block(Forward& forward, Prompt&& prompt, const Sampler& sampler,
                        const DecodeRequest& request, const Speculation& speculation);
 Answer speculate_tree(Forward& forward, Prompt&& prompt, const Sampler& sampler,
