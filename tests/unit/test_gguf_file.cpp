@@ -80,23 +80,22 @@ TEST_CASE("tensors have their rows first, and their bytes") {
 }
 
 TEST_CASE("values of every type") {
-  const GgufMetadata values =
-      parse(Parts{{key("u8", 0, raw<std::uint8_t>(200)), key("i8", 1, raw<std::int8_t>(-5)),
-                   key("u16", 2, raw<std::uint16_t>(60000)), key("i16", 3, raw<std::int16_t>(-6)),
-                   key("u32", 4, u32(4000000000)), key("i32", 5, raw<std::int32_t>(-7)),
-                   key("f32", 6, raw(1e-5f)), key("yes", 7, raw<std::uint8_t>(1)),
-                   key("no", 7, raw<std::uint8_t>(0)), key("text", 8, text("x\ny")),
-                   key("u64", 10, u64(std::uint64_t{1} << 40)),
-                   key("i64", 11, u64(~std::uint64_t{0})), key("f64", 12, raw(0.1)),
-                   key("texts", 9, u32(8) + u64(2) + text("a") + text("")),
-                   key("bytes", 9, u32(0) + u64(3) + "\1\2\xff"),
-                   key("floats", 9, u32(6) + u64(2) + raw(0.5f) + raw(-2.0f)),
-                   key("nothing", 9, u32(8) + u64(0)), key("huge", 10, u64(~std::uint64_t{0})),
-                   key("empty", 8, text(""))},
-                  {},
-                  ""}
-                .file())
-          .metadata;
+  const std::string file =
+      Parts{{key("u8", 0, raw<std::uint8_t>(200)), key("i8", 1, raw<std::int8_t>(-5)),
+             key("u16", 2, raw<std::uint16_t>(60000)), key("i16", 3, raw<std::int16_t>(-6)),
+             key("u32", 4, u32(4000000000)), key("i32", 5, raw<std::int32_t>(-7)),
+             key("f32", 6, raw(1e-5f)), key("yes", 7, raw<std::uint8_t>(1)),
+             key("no", 7, raw<std::uint8_t>(0)), key("text", 8, text("x\ny")),
+             key("u64", 10, u64(std::uint64_t{1} << 40)), key("i64", 11, u64(~std::uint64_t{0})),
+             key("f64", 12, raw(0.1)), key("texts", 9, u32(8) + u64(2) + text("a") + text("")),
+             key("bytes", 9, u32(0) + u64(3) + "\1\2\xff"),
+             key("floats", 9, u32(6) + u64(2) + raw(0.5f) + raw(-2.0f)),
+             key("nothing", 9, u32(8) + u64(0)), key("huge", 10, u64(~std::uint64_t{0})),
+             key("empty", 8, text(""))},
+            {},
+            ""}
+          .file();
+  const GgufMetadata values = parse(file).metadata;  // a view of the file
   CHECK(values.integer("u8") == 200);
   CHECK(values.integer("i8") == -5);
   CHECK(values.integer("u16") == 60000);
